@@ -95,12 +95,11 @@ class FolderStore:
     def commit(self, stage: Stage, manifest: Manifest, parts: int) -> str:
         """Manifest, marker, and then the folder gets its name."""
         with self._telling("commit"):
-            files = self.gathered(stage, parts)
-            for part in range(parts):  # only now: who commits may wait for a part and try again
-                (stage.folder / _part(part)).unlink()
-            data = replace(manifest, files=files).encode()
+            data = replace(manifest, files=self.gathered(stage, parts)).encode()
             _write_synced(stage.folder / MANIFEST, data)
             _write_synced(stage.folder / MARKER, digest_of(data).encode())
+            for part in range(parts):  # only now: who commits tries again where there was no part, or no room
+                (stage.folder / _part(part)).unlink()
             return self._publish(stage)
 
     def discard(self, stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -12,7 +13,7 @@ import pytest
 import torch
 from checkpoint_rig import RUN, Heard, assert_is_of, read, state_after, write
 
-from hpctools.elastic.checkpoint import newest, resume_source
+from hpctools.elastic.checkpoint import folder_store, newest, resume_source
 from hpctools.elastic.checkpoint.folder_store import FolderStore
 from hpctools.elastic.checkpoint.manifest import Manifest, record_of
 from hpctools.elastic.checkpoint.restore import newest_state
@@ -210,6 +211,25 @@ def test_several_writers_one_commit(tmp_path: Path) -> None:
     assert found is not None
     assert sorted(found.manifest.files) == ["data-0", "data-1", "data-2"]
     assert names(tmp_path / found.name) == ["COMMITTED", "data-0", "data-1", "data-2", "manifest.json"]
+
+
+def test_a_commit_that_failed_may_be_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rank 0 of a sharded model does for a minute; what it says then is what is wrong."""
+    store, written = FolderStore(tmp_path), folder_store._write_synced
+    stage = store.begin(9, "run_t1g2")
+    (stage.folder / "data").write_bytes(b"x")
+    store.add(stage, 0, {"data": record_of(stage.folder / "data")})
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folder_store, "_write_synced", full)
+    for _ in range(2):
+        with pytest.raises(ElasticError, match="No space left on device"):
+            store.commit(stage, Manifest(9), 1)
+    monkeypatch.setattr(folder_store, "_write_synced", written)
+    name = store.commit(stage, Manifest(9), 1)
+    assert names(tmp_path / name) == ["COMMITTED", "data", "manifest.json"]
 
 
 def test_rolled_back_part_is_not_used_and_goes_with_the_next(tmp_path: Path) -> None:
