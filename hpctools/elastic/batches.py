@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, replace
 from typing import Any
 
+from hpctools.elastic.containers import plain
 from hpctools.elastic.group import Group
 from hpctools.elastic.indexed import Indexed
 from hpctools.elastic.loading import Loading, LoadingHere, LoadingProcesses, Mark
 from hpctools.elastic.pieces import Cut, Fill, Piece, Step, one_at_least, practice
 from hpctools.elastic.randomness import draw_from
+from hpctools.elastic.readable import check_readable
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.session import LONE
 from hpctools.elastic.state import share
@@ -32,6 +34,7 @@ class Batches:
     Attributes:
         cursor: the next step's place.
         fill: with streams, adds what is fed without effect where several workers train.
+        unchecked: whether it is still to be asked if what a stream says of its place can be read back.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Batches:
         self.sampling = sampling
         self.cursor = Cursor()
         self.fill: Fill = one_at_least
+        self.unchecked = False
         self._source = source
         self._cut = cut
         self._group = LONE
@@ -71,7 +75,7 @@ class Batches:
         """A piece for practice, and its batch.
 
         Raises:
-            ElasticError: all streams are empty.
+            ElasticError: all streams are empty, or what one says of its place cannot be read back.
         """
         if isinstance(self.sampling, Sampling):
             piece = practice(self.sampling, self.cursor, 0)
@@ -79,7 +83,9 @@ class Batches:
         for shard in range(self.sampling.shards):
             low, high = self.sampling.slice_of(self.cursor, shard)
             piece = Piece(self.cursor, shard, low, high, 0, is_practice=True)
-            self._practice = self._loading.load(piece).batch
+            loaded = self._loading.load(piece)
+            self._practice = loaded.batch
+            self._told(loaded.mark)
             if self._practice is not None:
                 return piece, self._for_practice()
         raise ElasticError("elastic.Loader: the data set's streams are all empty", "give it samples")
@@ -177,9 +183,18 @@ class Batches:
             loaded = self._loading.load(piece)
             found.append(replace(piece, samples=loaded.samples))
             self._ready[found[-1]] = loaded.batch
-            if loaded.mark is not None:
-                self._coming[piece.number] = loaded.mark
+            if (mark := self._told(loaded.mark)) is not None:
+                self._coming[piece.number] = mark
         return found
+
+    def _told(self, mark: Mark | None) -> Mark | None:
+        """What a stream says of its place, as it is saved and moved."""
+        if mark is None or mark.state is None:
+            return mark
+        if self.unchecked:
+            check_readable({"stream.state_dict()": mark.state})
+            self.unchecked = False
+        return replace(mark, state=plain(mark.state))
 
     def _ahead(self, piece: Piece) -> Iterator[tuple[Piece, Mark | None]]:
         """The piece, and those that will be wanted after it if nothing changes."""

@@ -56,6 +56,7 @@ class Held:
         """
         if moves or self._keeper is not None:
             check_readable(self._capture())
+            self._batches.unchecked = True  # what streams say of their places is known when they are read
 
     def _load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""

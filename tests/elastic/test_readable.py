@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from lone_training import File, Readings
 
 from hpctools import elastic
+from hpctools.elastic.batches import Batches
+from hpctools.elastic.pieces import by_shards
 from hpctools.elastic.readable import check_readable
+from hpctools.elastic.sampling import StreamSampling
+from hpctools.elastic.streams import Streams
 from hpctools.errors import ElasticError
 
 
@@ -82,3 +87,44 @@ def test_a_training_that_saves_says_so_before_its_first_batch(tmp_path: Path, sa
         assert list(tmp_path.iterdir()) == []
     else:
         assert next(iter(loader))
+
+
+class Locked(Readings):
+    """A stream whose place nobody else can read."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": 3, "file": Path("/")}
+
+
+class Files(File):
+    def shard(self, index: int, of: int) -> Readings:
+        return Locked(index, of, self.length)
+
+
+SAID = r"^stream\.state_dict\(\)\['file'\], of type pathlib.PosixPath, cannot be saved or moved"
+
+
+def test_a_stream_s_place_that_cannot_be_read_back_is_said_before_the_first_batch(tmp_path: Path) -> None:
+    """It would be in every checkpoint, and the next start would find none that it could read."""
+    model = torch.nn.Linear(6, 1)
+    loader = elastic.Loader(
+        model,
+        torch.optim.SGD(model.parameters(), 0.1),
+        Files(),
+        batch_size=4,
+        shards=2,
+        epochs=1,
+        checkpoint=elastic.Checkpoint(folder=str(tmp_path), every_steps=1),
+    )
+    with pytest.raises(ElasticError, match=SAID):
+        next(iter(loader))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_says_so_in_its_batch_for_practice() -> None:
+    sampling = StreamSampling(8, 2, 1, 0)
+    batches = Batches(sampling, Streams(Files(), list, sampling), by_shards(sampling), 0)
+    batches.rehearsal()
+    batches.unchecked = True
+    with pytest.raises(ElasticError, match=SAID):
+        batches.rehearsal()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lone_training import File, Readings, model, train
 
 from hpctools import elastic
+from hpctools.elastic import state
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.loading import Mark
 from hpctools.elastic.pieces import Piece, by_shards
 from hpctools.elastic.sampling import Cursor, StreamSampling
+from hpctools.elastic.session import LONE
 from hpctools.elastic.streams import Streams, as_streams
 from hpctools.errors import ElasticError
 
@@ -115,6 +119,28 @@ def test_a_batch_for_practice_is_a_copy_where_there_can_be_one(
     batches = Batches(SAMPLING, Streams(File(), made, SAMPLING), by_shards(SAMPLING), 0)
     piece, batch = batches.rehearsal()
     assert (batches.batch(piece) is not batch) == copied
+
+
+class Counted(Readings):
+    """A stream that counts in numpy's numbers."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"place": np.int64(self._place), "kept": [np.float32(0.5)]}
+
+
+class CountedFile(File):
+    def shard(self, index: int, of: int) -> Readings:
+        return Counted(index, of, self.length)
+
+
+def test_places_in_numpys_numbers_can_be_told_to_others() -> None:
+    """Others read what they are told as they read a checkpoint, where these numbers are none."""
+    batches = Batches(SAMPLING, Streams(CountedFile(), list, SAMPLING), by_shards(SAMPLING), 0)
+    batches.plan(LONE)
+    told = state._read(state._bytes_of({shard: astuple(mark) for shard, mark in batches._coming.items()}))
+    assert told == {
+        shard: (0, count, {"place": count, "kept": [0.5]}) for shard, count in enumerate((2, 3, 3))
+    }
 
 
 def test_a_step_that_is_done_again_reads_the_same_again() -> None:
