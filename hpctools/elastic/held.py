@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import torch
+from torch import nn
+
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint.keeper import Keeper
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough
 from hpctools.elastic.metrics import Metrics
+from hpctools.elastic.optimizer_state import keep_dtypes
 from hpctools.elastic.passes import Passes
 from hpctools.elastic.readable import check_readable
 from hpctools.elastic.training import Stateful
@@ -118,9 +122,12 @@ class Held:
         self._passes.catch_up(self._batches.cursor.epoch)
 
     def _become(self, state: Mapping[str, Any]) -> None:
+        model: object = self._stateful.get(MODEL)
         for name, part in self._stateful.items():
             if name in state or name != UNSAVED:  # checkpoints of earlier releases are without them
                 part.load_state_dict(state[name])
+            if isinstance(part, torch.optim.Optimizer) and isinstance(model, nn.Module):
+                keep_dtypes(part, state[name], model, state[MODEL])
         self._batches.load(state)
         self.loss = state["loss"]
         self._samples_done = state["samples"]
