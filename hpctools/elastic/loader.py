@@ -24,7 +24,7 @@ from hpctools.elastic.options import check_run, plain_model, sampling_for, sourc
 from hpctools.elastic.parameters import Parameters
 from hpctools.elastic.pieces import Piece, Step
 from hpctools.elastic.session import LONE, session_from
-from hpctools.elastic.summing import backward_of
+from hpctools.elastic.summing import backward_of, unscaled
 from hpctools.elastic.training import AnyDataset, Stateful
 from hpctools.elastic.unsaved import NAME as UNSAVED
 from hpctools.elastic.unsaved import UnsavedBuffers
@@ -144,6 +144,7 @@ class Loader(Held):
         self._todo: deque[Piece] = deque()
         self._fed: Piece | None = None
         self._fed_at = 0.0
+        self._scaler: torch.amp.GradScaler | None = None
         self._entered = False
         self._epoch = 0
         self.indices: list[int] = []
@@ -285,7 +286,7 @@ class Loader(Held):
         """
         if self._fed is None:
             raise ElasticError("backward() was called without a batch", "call it once for each batch")
-        piece, self._fed = self._fed, None
+        piece, self._fed, self._scaler = self._fed, None, scaler
         self._sum.add(piece, loss, backward_of(loss, scaler), self._session.ready_for)
         if not self._entered:
             self._sum.set_back()
@@ -389,7 +390,7 @@ class Loader(Held):
         self._batches.draw(self._sampling.shards_of(self._batches.cursor))
         self._samples_done += totals.samples
         self._batches.passed(totals.samples)
-        self._metrics.step(self.step, self.loss, self._norm)
+        self._metrics.step(self.step, self.loss, unscaled(self._norm, self._scaler))
 
     @property
     def _norm(self) -> Callable[[], float] | None:

@@ -130,6 +130,11 @@ class ExactSum:
             self._spare.append(right)
 
 
+def unscaled(norm: Callable[[], float] | None, scaler: Any) -> Callable[[], float] | None:
+    """What measures the gradients, as they are without the scale of the step's gradient scaler."""
+    return norm if norm is None or scaler is None else lambda: norm() / float(scaler.get_scale())
+
+
 def backward_of(loss: torch.Tensor, scaler: Any) -> Backward:
     """The backward pass of a loss, which a gradient scaler makes larger first when there is one."""
 

@@ -340,6 +340,20 @@ def test_gradient_scaler_scales_gradients_and_not_the_loss() -> None:
     assert loader._capture()["state scaler"]["scale"] == 8.0
 
 
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_the_norm_that_is_told_is_that_of_gradients_without_a_scale(mode: str) -> None:
+    """A rule's threshold is one for the gradients, not for what a scaler makes of them."""
+    model, scaler = linear(), torch.amp.GradScaler("cpu", init_scale=65536.0)
+    told = []
+    for given in (None, scaler):
+        loader = loader_for(model, mode=mode)
+        for _, inputs in loader:
+            if loader.backward(model(inputs).square().mean(), given):
+                break
+        told.append(loader._metrics.take()["grad_norm"])
+    assert told[1] == pytest.approx(told[0])
+
+
 @pytest.fixture
 def group_of_one(tmp_path: Path) -> Iterator[None]:
     store = f"file://{tmp_path}/store"
