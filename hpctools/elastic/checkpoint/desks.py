@@ -131,6 +131,6 @@ def _share_storage(folder: RunFolder, place: str) -> bool:
     """Whether a place is on the run folder's own file system."""
     if place.startswith(S3):
         return False
-    path = Path(place).absolute()
+    path = Path(place).expanduser().absolute()
     existing = next(each for each in (path, *path.parents) if each.exists())
     return existing.stat().st_dev == folder.path.stat().st_dev

@@ -34,8 +34,8 @@ def place_of(folder: RunFolder, settings: Checkpoint) -> str:
 
 def meant_by(place: str) -> list[str]:
     """Where checkpoints may lie that a user means: a run's folder stands for the places that it saved to."""
-    if not place.startswith(S3) and (Path(place) / RUN_FILE).is_file():
-        return _saved_to(RunFolder(place))
+    if not place.startswith(S3) and (path := Path(place).expanduser() / RUN_FILE).is_file():
+        return _saved_to(RunFolder(path.parent))
     return [place] if place else []
 
 

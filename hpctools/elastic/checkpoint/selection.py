@@ -127,6 +127,7 @@ def candidates(place: str) -> Survey:
     Raises:
         ElasticError: the place cannot be read.
     """
+    place = place.rstrip("/") or place  # as a shell completes a folder's name
     root, _, name = place.rpartition("/")
     if step_of(name) is None:
         return survey(open_store(place))

@@ -8,6 +8,8 @@ import pytest
 from checkpoint_rig import SAMPLING, Training, assert_is_of, write
 
 from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
 
@@ -20,6 +22,20 @@ def test_begins_from_its_own_place_and_else_from_another(tmp_path: Path) -> None
     write(tmp_path / "own", 7)
     assert_is_of(training.keeper.begin(), 7)
     assert Training(tmp_path / "none", Checkpoint()).keeper.begin() is None
+
+
+@pytest.mark.parametrize(
+    "source", ["{}/run/checkpoints/step-000000010/", "~/run", "{}/run/", "~/run/checkpoints/"]
+)
+def test_a_source_may_be_named_as_a_shell_would(
+    tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy file and a script name a run's folder in one's home, or one checkpoint with a slash behind."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = RunSpec("train-1", "t", "u", "", 1, 4, 1, ("true",), "/", (), "/r", "now")
+    write(RunFolder.create(tmp_path / "run", spec).path / "checkpoints", 10)
+    training = Training(tmp_path / "own", Checkpoint(resume_from=source.format(tmp_path)))
+    assert_is_of(training.keeper.begin(), 10)
 
 
 def test_a_source_without_a_whole_checkpoint_is_no_beginning(tmp_path: Path) -> None:

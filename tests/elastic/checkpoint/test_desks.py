@@ -113,8 +113,13 @@ def test_beside_the_run_s_folder_the_checkpoint_counts_more(
     not Path("/dev/shm").exists() or Path("/dev/shm").stat().st_dev == Path("/tmp").stat().st_dev,
     reason="there is no other file system here",
 )
-def test_another_file_system_is_reached_without_the_run_s_folder(folder: RunFolder) -> None:
-    desk = desk_of(folder, "/dev/shm/checkpoints")
+@pytest.mark.parametrize("place", ["/dev/shm/checkpoints", "~/checkpoints"])
+def test_another_file_system_is_reached_without_the_run_s_folder(
+    folder: RunFolder, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/dev/shm")
+    monkeypatch.chdir(folder.path)
+    desk = desk_of(folder, place)
     broken(folder)
     with pytest.raises(ElasticError, match="cannot be read"):
         desk.fence(OURS)
