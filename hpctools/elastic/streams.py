@@ -102,7 +102,7 @@ class _EveryNth:
     """An ordinary iterable data set as a stream: every `of`-th sample of the whole, for each shard."""
 
     def __init__(self, dataset: Any, index: int, of: int) -> None:
-        self._dataset = copy.deepcopy(dataset)
+        self._dataset = _own_copy(dataset)
         self._index = index
         self._of = of
 
@@ -113,6 +113,17 @@ class _EveryNth:
 
     def __iter__(self) -> Iterator[Any]:
         return islice(iter(self._dataset), self._index, None, self._of)
+
+
+def _own_copy(dataset: Any) -> Any:
+    try:
+        return copy.deepcopy(dataset)
+    except Exception as error:
+        raise ElasticError(
+            f"elastic.Loader: {type(dataset).__name__} cannot be read by each virtual shard: {error}",
+            "each reads a copy of its own: give an object whose __iter__ begins anew and opens "
+            "what it needs, in place of a generator or an open file; or one with shard(index, of)",
+        ) from error
 
 
 class _Whole:

@@ -197,6 +197,12 @@ class HuggingFacesIterable(Plain):
         raise ValueError("index should be in [0, num_shards-1]")
 
 
+def test_what_cannot_be_read_more_than_once_is_said() -> None:
+    """A generator is iterable, and each virtual shard has to iterate it by itself."""
+    with pytest.raises(ElasticError, match=r"generator cannot be read by each virtual shard: cannot pickle"):
+        train((sample for sample in Plain()), epochs=1)
+
+
 def test_what_another_library_calls_shard_is_not_taken_for_ours() -> None:
     assert as_streams(HuggingFaces()) is None
     fed, _, _ = train(HuggingFacesIterable())
