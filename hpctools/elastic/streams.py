@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import count
 from typing import Any
 
 from hpctools.elastic.loading import Loaded, Mark
@@ -41,10 +41,10 @@ class Streams:
         stream = self._open.get(shard)
         if stream is None or stream.epoch != epoch or stream.taken > start:
             known = mark if mark is not None and mark.epoch == epoch and mark.taken <= start else None
-            stream = _Open(
-                self._dataset.shard(shard, self._sampling.shards), self._seeds(shard), epoch, known
-            )
-            self._open[shard] = stream
+            # What `shard` itself draws, such as an order of files, is the same for all shards.
+            draw_from(self._sampling.seed, "streams", epoch)
+            opened = self._dataset.shard(shard, self._sampling.shards)
+            stream = self._open[shard] = _Open(opened, self._seeds(shard), epoch, known)
         stream.take(start - stream.taken)
         wanted = piece.high - piece.low
         samples = stream.take(wanted)
@@ -52,7 +52,8 @@ class Streams:
         return Loaded(batch, len(samples), stream.mark())
 
     def _seeds(self, shard: int) -> tuple[int | str, ...]:
-        return (self._sampling.seed, "stream", shard)
+        seeds = (self._sampling.seed, "stream")
+        return seeds if isinstance(self._dataset, _Whole) else (*seeds, shard)
 
 
 class _Open:
@@ -70,6 +71,8 @@ class _Open:
         self._ended = known is not None and known.state is None
         if hasattr(stream, "set_epoch"):
             stream.set_epoch(epoch)
+        if isinstance(stream, _EveryNth):
+            stream.seeds = self._seeds
         if known is not None and not self._ended:
             stream.load_state_dict(known.state)  # type: ignore[attr-defined]
         draw_from(*self._seeds)
@@ -99,7 +102,17 @@ class _Open:
 
 
 class _EveryNth:
-    """An ordinary iterable data set as a stream: every `of`-th sample of the whole, for each shard."""
+    """An ordinary iterable data set as a stream: every `of`-th sample of the whole, for each shard.
+
+    All shards draw the same random numbers for the same sample of the whole, those that they leave out
+    included: else a data set that shuffles would give each of them another order, and samples of it would be
+    lost and others come twice.
+
+    Attributes:
+        seeds: of the random numbers, the same for all shards.
+    """
+
+    seeds: tuple[int | str, ...] = ()
 
     def __init__(self, dataset: Any, index: int, of: int) -> None:
         self._dataset = _own_copy(dataset)
@@ -112,7 +125,16 @@ class _EveryNth:
             self._dataset.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(iter(self._dataset), self._index, None, self._of)
+        draw_from(*self.seeds)
+        samples = iter(self._dataset)
+        for number in count():
+            draw_from(*self.seeds, number)
+            try:
+                sample = next(samples)
+            except StopIteration:
+                return
+            if number % self._of == self._index:
+                yield sample
 
 
 def _own_copy(dataset: Any) -> Any:

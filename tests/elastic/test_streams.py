@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -195,6 +196,50 @@ class HuggingFacesIterable(Plain):
 
     def shard(self, num_shards: int, index: int, contiguous: bool = True) -> object:
         raise ValueError("index should be in [0, num_shards-1]")
+
+
+class Shuffled(torch.utils.data.IterableDataset[tuple[int, torch.Tensor]]):
+    """Shuffles as data sets do that are read in order: all of it, or as much as a buffer holds."""
+
+    def __init__(self, by: str) -> None:
+        self.by = by
+
+    def __iter__(self) -> Iterator[tuple[int, torch.Tensor]]:
+        order, buffer = list(range(23)), list[int]()
+        if self.by == "random":
+            random.shuffle(order)
+        elif self.by == "torch":
+            order = torch.randperm(23).tolist()
+        for number in order:
+            buffer.append(number)
+            if self.by != "a buffer" or len(buffer) > 5:
+                yield self.sample(buffer.pop(random.randrange(len(buffer))))
+        while buffer:
+            yield self.sample(buffer.pop())
+
+    def sample(self, number: int) -> tuple[int, torch.Tensor]:
+        return number, torch.randn(6)
+
+
+class ShuffledFiles(File):
+    """Shuffles where it divides."""
+
+    def shard(self, index: int, of: int) -> Any:
+        order = list(range(23))
+        random.shuffle(order)
+        return [(number, torch.ones(6)) for number in order[index::of]]
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize(
+    "data", [Shuffled("random"), Shuffled("torch"), Shuffled("a buffer"), ShuffledFiles()]
+)
+def test_a_data_set_that_shuffles_gives_every_sample_once(data: Any, processes: int) -> None:
+    """By the generators of torch and `random`, each epoch in another order."""
+    fed, _, _ = train(data, num_workers=processes)
+    orders = [[number for each, numbers in fed if each == epoch for number in numbers] for epoch in range(2)]
+    assert [Counter(order) for order in orders] == [Counter(range(23))] * 2
+    assert orders[0] != orders[1]
 
 
 def test_what_cannot_be_read_more_than_once_is_said() -> None:
