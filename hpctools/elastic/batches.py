@@ -162,6 +162,9 @@ class Batches:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from another worker's place."""
         self.cursor = Cursor(**state["cursor"])
+        if isinstance(self.sampling, Sampling) and self.cursor.offset >= self.sampling.samples:
+            # What was saved is of a data set with more samples (which is said): of this one none is left.
+            self.cursor = Cursor(self.cursor.step, self.cursor.epoch + 1, 0)
         self._marks = {shard: Mark(*mark) for shard, mark in state["streams"].items()}
         self._loading.forget()
 

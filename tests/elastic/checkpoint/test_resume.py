@@ -271,6 +271,18 @@ def test_new_folder_from_an_old_one(tmp_path: Path, undisturbed: Training) -> No
     assert sorted(path.name for path in Path(old).iterdir()) == ["step-000000004", "step-000000008"]
 
 
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_of_a_data_set_that_has_become_smaller_the_next_epoch_comes(
+    tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = elastic.Checkpoint(folder=str(tmp_path), every_steps=1)
+    Training(folder, mode=mode).run(until=5)  # saved after 4, that is after 32 of 45 samples
+    monkeypatch.setattr(Points, "__len__", lambda self: 20)
+    loader = Training(folder, mode=mode).run().loader
+    assert loader.step == 4 + 2 * 3
+    assert "samples was 45 and is 20" in capsys.readouterr().err
+
+
 def test_checkpoint_of_another_model_is_said(tmp_path: Path) -> None:
     settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=1)
     training = Training(settings)
