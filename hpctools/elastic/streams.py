@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
+from torch.utils.data import IterableDataset
+
 from hpctools.elastic.loading import Loaded, Mark
 from hpctools.elastic.pieces import Piece
 from hpctools.elastic.randomness import draw_from
@@ -181,7 +183,9 @@ def as_streams(dataset: Any) -> StreamDataset | None:
     """
     if _has_streams(dataset):
         return dataset  # type: ignore[no-any-return]
-    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+    # torch's IterableDataset has a `__getitem__` that only raises, and may have been given a length.
+    indexed = hasattr(dataset, "__getitem__") and not isinstance(dataset, IterableDataset)
+    if indexed and hasattr(dataset, "__len__"):
         return None
     if hasattr(dataset, "__iter__"):
         return _Whole(dataset)

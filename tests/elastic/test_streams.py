@@ -198,6 +198,18 @@ class HuggingFacesIterable(Plain):
         raise ValueError("index should be in [0, num_shards-1]")
 
 
+class Counting(Plain):
+    """One that knows its length."""
+
+    def __len__(self) -> int:
+        return 23
+
+
+def test_an_iterable_data_set_with_a_length_is_no_map() -> None:
+    fed, _, _ = train(Counting(), epochs=1)
+    assert Counter(number for _, numbers in fed for number in numbers) == Counter(range(23))
+
+
 class Shuffled(torch.utils.data.IterableDataset[tuple[int, torch.Tensor]]):
     """Shuffles as data sets do that are read in order: all of it, or as much as a buffer holds."""
 
