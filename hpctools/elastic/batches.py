@@ -88,13 +88,16 @@ class Batches:
             self._told(loaded.mark)
             if self._practice is not None:
                 return piece, self._for_practice()
-        raise ElasticError("elastic.Loader: the data set's streams are all empty", "give it samples")
+        raise _empty()
 
     def plan(self, group: Group) -> Step:
         """A worker's part of the next step, or, when it is begun again, of the same one.
 
         With streams their samples are read now, as only then it is known how many there are; one process
         by itself that finds none goes on with the next epoch (`cursor`), and the step has no pieces.
+
+        Raises:
+            ElasticError: one process by itself finds none at the very beginning.
         """
         if group is not self._group:
             self._group = group
@@ -107,6 +110,8 @@ class Batches:
             if group.world > 1:
                 pieces = self.fill(pieces, group.world)
             elif not any(piece.is_fed for piece in pieces):
+                if self.cursor == Cursor():
+                    raise _empty()
                 self.passed(0)
                 return Step(self.rounds, 1, 1, ())
         low, high = self.sampling.batch(self.cursor)
@@ -214,3 +219,7 @@ class Batches:
             if piece.is_practice or self.sampling.is_over(cursor):
                 return
             coming = self._cut(cursor, *place)
+
+
+def _empty() -> ElasticError:
+    return ElasticError("elastic.Loader: the data set's streams are all empty", "give it samples")

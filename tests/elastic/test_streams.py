@@ -198,6 +198,12 @@ class HuggingFacesIterable(Plain):
         raise ValueError("index should be in [0, num_shards-1]")
 
 
+@pytest.mark.parametrize("data", [iter([]), File(0)])
+def test_a_data_set_without_samples_is_said_and_not_a_training_of_no_steps(data: Any) -> None:
+    with pytest.raises(ElasticError, match=r"the data set's streams are all empty; give it samples"):
+        train(data)
+
+
 class Counting(Plain):
     """One that knows its length."""
 
