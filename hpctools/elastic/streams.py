@@ -47,7 +47,7 @@ class Streams:
             draw_from(self._sampling.seed, "streams", epoch)
             opened = self._dataset.shard(shard, self._sampling.shards)
             stream = self._open[shard] = _Open(opened, self._seeds(shard), epoch, known)
-        stream.take(start - stream.taken)
+        stream.skip(start - stream.taken)
         wanted = piece.high - piece.low
         samples = stream.take(wanted)
         batch = self._collate(samples) if samples else None
@@ -92,6 +92,13 @@ class _Open:
                 self._ended = True
         self.taken += count
         return samples
+
+    def skip(self, count: int) -> None:
+        """Read over so many samples; there may be more of them than memory holds."""
+        while count > 0 and not self._ended:
+            self.take(1)
+            count -= 1
+        self.taken += count
 
     def mark(self) -> Mark | None:
         """Where it stands, when it can say."""

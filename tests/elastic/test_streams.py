@@ -144,6 +144,31 @@ def test_places_in_numpys_numbers_can_be_told_to_others() -> None:
     }
 
 
+class Large:
+    """A sample of which few fit into memory."""
+
+    alive = most = 0
+
+    def __init__(self) -> None:
+        Large.alive += 1
+        Large.most = max(Large.most, Large.alive)
+
+    def __del__(self) -> None:
+        Large.alive -= 1
+
+
+def test_who_takes_a_stream_over_keeps_nothing_of_what_it_reads_over() -> None:
+    """A stream that cannot say where it stands is read from its beginning, late in the epoch, too."""
+
+    class Images(File):
+        def shard(self, index: int, of: int) -> Any:
+            return (Large() for _ in range(100))
+
+    assert len(read(streams_of(Images()), 30, 1)[0]) == 3
+    assert Large.most <= 5
+    assert read(streams_of(Images()), 60, 1)[0] == [], "that is beyond its end"
+
+
 def test_a_step_that_is_done_again_reads_the_same_again() -> None:
     streams = streams_of(File())
     _, before = read(streams, 0, 0)
