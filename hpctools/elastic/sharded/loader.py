@@ -232,7 +232,18 @@ class ShardedLoader(Loader):
         super()._check_readable(moves=moves or self._shard_keeper is not None)
 
     def _begin(self) -> None:
-        """The shards were begun already."""
+        """The shards were begun already; what was tracked since goes on as it was saved, too.
+
+        Raises:
+            ElasticError: it was not saved.
+        """
+        try:
+            self._shards.read_again()
+        except KeyError as error:
+            raise ElasticError(
+                f"the newest checkpoint does not fit this training: it has no {error}",
+                "track what was tracked there, or give another folder (elastic.Checkpoint(folder=...))",
+            ) from None
 
     def _save_as_ordered(self) -> None:
         """Save when it was agreed on in the step that is complete."""

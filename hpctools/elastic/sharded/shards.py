@@ -99,6 +99,7 @@ class Shards:
         self._origin: int | None = None
         self._before: tuple[PartSet, ...] = ()
         self._moved_out: tuple[PartSet, ...] = ()
+        self._plain_read: Mapping[str, Any] | None = None
         self.torn = False
         self.copies = Copies(setting.copy_steps)
         self.detail: dict[str, Any] = {}
@@ -124,9 +125,24 @@ class Shards:
         """Build as the only rank, or go on from the newest checkpoint."""
         self._reshard(LONE, LONE, lambda _, work: work(), [], looks=True)
 
+    def read_again(self) -> None:
+        """Before the first step: the state that is not sharded is what `begin_alone` has read.
+
+        A scheduler is made over the optimizer of a loader that has begun already: it changes the learning
+        rate then, and is tracked only afterwards.
+        """
+        plain, self._plain_read = self._plain_read, None
+        if plain is not None:
+            for group, kept in zip(
+                self.trained.optimizer.param_groups, plain["trained"]["groups"], strict=True
+            ):
+                group.update({key: value for key, value in kept.items() if key != "params"})
+            self._rest._load_rest(plain["rest"])
+
     def settled(self) -> None:
         """A step of the present generation is complete: what was before it is not needed any more."""
         freed, self._before = sum(each.bytes for each in self._before), ()
+        self._plain_read = None
         self.copies.settled()
         if freed >= COLLECTED_BYTES:
             gc.collect()  # FSDP's modules and hooks refer to each other, and hold the old parameters
@@ -331,7 +347,7 @@ class Shards:
                 state["groups"] = plain_state(self._trained)["groups"]
         else:
             if source.version is None and self._setting.saved is not None:
-                plain = self._setting.saved.read(source.checkpoint, fresh.wanted)
+                plain = self._plain_read = self._setting.saved.read(source.checkpoint, fresh.wanted)
             elif plain is None and source.version is not None:
                 plain = deep_copied(moving.plain_of(source.version, held))
             assert plain is not None  # noqa: S101
