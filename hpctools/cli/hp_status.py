@@ -25,6 +25,7 @@ from hpctools.submit.overview import Overview, overview
 from hpctools.submit.runs import find_run, run_folders
 
 _WATCH_SECONDS = 2.0
+_FAILED_LOOKS = 30
 _TOP_OF_SCREEN = "\x1b[H\x1b[2J"
 
 
@@ -82,9 +83,16 @@ def _status(
     if folder and (given.plot or given.accounting):
         _extras(folder, given)
         return 0
-    shown = ""
+    shown, failed = "", 0
     while True:
-        text, over = _one(folder, given, client) if folder else _list(given, client)
+        try:
+            text, over = _one(folder, given, client) if folder else _list(given, client)
+            failed = 0
+        except ElasticError as error:  # storage may be away for a moment: who watches goes on
+            failed += 1
+            if not shown or failed > _FAILED_LOOKS:
+                raise
+            text, over = f"hp-status: {error}\n", False
         if text != shown:
             _show_frame(text, again=given.watch)
         shown = text

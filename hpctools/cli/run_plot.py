@@ -158,11 +158,16 @@ def _draw_size(axes: Axes, course: Course, limits: tuple[int, int], divisor: flo
 
 
 def _draw_line(axes: Axes, series: Series, divisor: float, colour: str, label: str) -> None:
-    axes.plot([each / divisor for each in series.seconds], series.values, color=colour, linewidth=1.4)
+    values = [max(-_MOST, min(_MOST, each)) for each in series.values]
+    axes.plot([each / divisor for each in series.seconds], values, color=colour, linewidth=1.4)
     axes.set_ylabel(label)
     if not series.values:
         axes.text(0.5, 0.5, "not known", transform=axes.transAxes, ha="center", va="center", color=_MUTED)
         axes.set_yticks([])
+
+
+_MOST = 1e200
+"""As far as an axis goes: of a training that diverges the span is more than a float can tell."""
 
 
 def _spans_decades(values: Sequence[float]) -> bool:

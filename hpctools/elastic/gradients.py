@@ -55,17 +55,20 @@ class Buffers:
 
     @torch.no_grad()
     def changes(self, into: Sequence[torch.Tensor], weight: float) -> None:
-        """How they have changed since, times a weight."""
+        """How they have changed since, times a weight; of elements that were not finite what they are now.
+
+        From an infinity no change leads anywhere: an attention mask stays, a least value that was seen begins.
+        """
         for buffer, before, part in zip(self.tensors, self._before, into, strict=True):
-            # An element that stays as it is changes by 0, also where it is infinite (an attention mask).
-            part.copy_((buffer - before).masked_fill_(buffer == before, 0)).mul_(weight)
+            part.copy_(torch.where(before.isfinite(), buffer - before, buffer)).mul_(weight)
 
     @torch.no_grad()
     def change(self, changes: Sequence[torch.Tensor]) -> None:
         """From how they were before the step."""
         for buffer, before, part in zip(self.tensors, self._before, changes, strict=True):
             change = part if buffer.dtype.is_floating_point else part.round()
-            buffer.copy_(before + change.to(before.device, before.dtype))
+            change = change.to(before.device, before.dtype)
+            buffer.copy_(torch.where(before.isfinite(), before + change, change))
 
 
 class FlatGradients:

@@ -136,7 +136,7 @@ def as_floats(numbers: Mapping[str, Any]) -> dict[str, float]:
     """
     try:
         return {name: float(number) for name, number in numbers.items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ElasticError(f"loader.report({numbers}): not all are numbers", "give floats") from None
 
 

@@ -357,6 +357,26 @@ def test_watching_prints_each_change_and_ends_with_the_run(root, slurm, capfd):
     assert clock.now == 8.0
 
 
+def test_watching_goes_on_when_storage_is_away_for_a_moment_and_not_for_ever(root, slurm, capfd):
+    folder = make_run(root, "other-000000")
+    folder.append_job("baseline", 101)
+    slurm.queue[101] = replace(slurm.queue[101], comment="hp-run:other-000000")
+    spec, kept = folder.path / "run.json", (folder.path / "run.json").read_text()
+    finished = RunStatus("finished", step=9, min_nodes=2, max_nodes=6)
+    clock = FakeClock(
+        events={
+            2.0: lambda: spec.write_text("torn"),
+            6.0: lambda: spec.write_text(kept),
+            8.0: lambda: folder.write_status(finished),
+        }
+    )
+    assert main(["other-000000", "--watch"], client=lambda: slurm, sleep=clock.sleep) == 0
+    out = capfd.readouterr().out
+    assert (out.count("hp-status: "), out.count("  finished")) == (1, 1)
+    spec.write_text("torn")
+    assert main(["other-000000", "--watch"], client=lambda: slurm, sleep=clock.sleep) == 1
+
+
 @pytest.mark.parametrize(
     ("terminal", "no_colour", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
 )

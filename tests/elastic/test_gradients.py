@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -70,6 +72,29 @@ def test_buffers_change_by_the_mean_of_the_shards_and_infinite_ones_stay() -> No
     assert torch.equal(model.mask, nn.Transformer.generate_square_subsequent_mask(3))
     torch.testing.assert_close(model.mean, torch.tensor([0.25 * 1.0 + 0.75 * 5.0]))
     assert model.calls.item() == 1
+
+
+class Watching(Counting):
+    """A layer with the least value that it has seen, as torch.ao's observers have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("least", torch.full((1,), math.inf))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.least.copy_(torch.minimum(self.least, inputs.min()))
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize(("first", "mean"), [([1.0, 5.0], 4.0), ([0.0, 0.0], 0.0)])
+def test_a_buffer_that_was_infinite_has_the_mean_of_what_the_shards_make_of_it(
+    first: list[float], mean: float
+) -> None:
+    model = Watching()
+    step(model, [torch.full((1, 3), first[0]), torch.full((3, 3), first[1])])
+    assert model.least.item() == mean
+    step(model, [torch.full((1, 3), -2.0), torch.full((3, 3), 9.0)])
+    assert model.least.item() == mean + (-2.0 - mean) * 0.25
 
 
 class Waves(nn.Module):
