@@ -31,6 +31,9 @@ class Batches:
         cut: which pieces of a step are a worker's.
         num_workers: loading processes; 0: batches are made here when they are wanted.
 
+    Raises:
+        ElasticError: there cannot be so many.
+
     Attributes:
         cursor: the next step's place.
         fill: with streams, adds what is fed without effect where several workers train.
@@ -40,6 +43,8 @@ class Batches:
     def __init__(
         self, sampling: Sampling | StreamSampling, source: Indexed | Streams, cut: Cut, num_workers: int
     ) -> None:
+        if num_workers < 0:
+            raise ElasticError(f"elastic.Loader: num_workers is {num_workers}", "it has to be 0 or more")
         self.sampling = sampling
         self.cursor = Cursor()
         self.fill: Fill = one_at_least

@@ -262,7 +262,7 @@ class FastSum:
             parts, _ = views_like(self._buffers.tensors, self._part, 0)
             self._buffers.changes(parts, weight)
             self._tail[: self._changing] += self._part
-        self._tail[self._changing] += loss.detach().to("cpu", self._dtype) * weight
+        self._tail[self._changing] += loss.detach().sum().to("cpu", self._dtype) * weight
         self._tail[self._changing + 1] += samples
 
     def _sign(self, ready_for: int) -> None:

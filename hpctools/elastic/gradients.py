@@ -57,7 +57,7 @@ class Buffers:
     def changes(self, into: Sequence[torch.Tensor], weight: float) -> None:
         """How they have changed since, times a weight; of elements that were not finite what they are now.
 
-        From an infinity no change leads anywhere: an attention mask stays, a least value that was seen begins.
+        From an infinity no change leads anywhere: a mask stays there, a least value that was seen leaves.
         """
         for buffer, before, part in zip(self.tensors, self._before, into, strict=True):
             part.copy_(torch.where(before.isfinite(), buffer - before, buffer)).mul_(weight)

@@ -15,9 +15,7 @@ def test_each_kind_of_mark_can_be_drawn_and_told_from_the_others():
     assert len({shape for shape, _ in _MARKS.values()}) == len(KINDS)
 
 
-@pytest.mark.parametrize(
-    "losses", [(-1.7e308, 1.0, 1.7e308), (1e-9, 1.0, 1e290), (-1.7e308, -1.7e308, 0.0)]
-)
+@pytest.mark.parametrize("losses", [(-1.7e308, 1.0, 1.7e308), (1e-9, 1.0, 1e290), (-1.7e308, -1.7e308, 0.0)])
 def test_a_training_that_diverges_can_be_drawn(losses: tuple[float, ...], tmp_path: Path) -> None:
     seconds = (0.0, 1.0, 2.0)
     course = Course(
@@ -26,7 +24,7 @@ def test_a_training_that_diverges_can_be_drawn(losses: tuple[float, ...], tmp_pa
         size=Series(seconds, (1, 2, 2)),
         throughput=Series(seconds, (1.0, 2.0, 2.0)),
         loss=Series(seconds, losses),
-        marks={kind: () for kind in KINDS},
+        marks=dict.fromkeys(KINDS, ()),
     )
     save_plot(course, "train-1", (1, 2), tmp_path / "run.svg")
     assert (tmp_path / "run.svg").stat().st_size > 1000

@@ -45,14 +45,16 @@ def step_of(cut: Cut, group: Group) -> Step:
     return Step(7, 3, 11, tuple(cut(Cursor(), group.rank, group.world)))
 
 
-def one_step(group: Group, cut: Cut, trained: Wide, number: int = 7) -> tuple[Any, Exchanged]:
-    """A step of one rank; the result is that of all."""
+def one_step(
+    group: Group, cut: Cut, trained: Wide, number: int = 7, shape: tuple[int, ...] = ()
+) -> tuple[Any, Exchanged]:
+    """A step of one rank, whose losses have a shape; the result is that of all."""
     summing = FastSum(trained)
     step = step_of(cut, group)
     summing.begin(Step(number, step.shards, step.size, step.pieces), group)
     for piece in step.pieces:
         summing.begin_piece()
-        loss = trained(INPUTS[piece.low : piece.high]).square().mean()
+        loss = trained(INPUTS[piece.low : piece.high]).square().mean().reshape(shape)
         summing.add(piece, loss, backward_of(loss, None), 10 + group.rank)
     summing.set_back()
     exchanged = summing.exchange(group, 10 + group.rank)
@@ -71,7 +73,8 @@ def test_uneven_blocks_give_the_mean_over_all_samples(
 
     def work(group: Group) -> Any:
         trained = copy.deepcopy(first)
-        totals, exchanged = one_step(group, by_blocks(SAMPLING, microbatch), trained)
+        shape = () if microbatch is None else (1,)
+        totals, exchanged = one_step(group, by_blocks(SAMPLING, microbatch), trained, shape=shape)
         return totals, exchanged.agreed, [each.grad for each in trained.parameters()], trained.mean
 
     whole = copy.deepcopy(first)

@@ -194,6 +194,11 @@ def test_backward_without_a_batch_is_said() -> None:
         loader_for(linear()).backward(torch.zeros((), requires_grad=True))
 
 
+def test_fewer_than_no_loading_processes_are_refused() -> None:
+    with pytest.raises(ElasticError, match="num_workers is -1; it has to be 0 or more"):
+        loader_for(linear(), num_workers=-1)
+
+
 @pytest.mark.parametrize(
     ("option", "name"), [("batch_size", "batch_size"), ("epochs", "epochs"), ("shards", "shards")]
 )
