@@ -104,8 +104,8 @@ def _login(given: argparse.Namespace) -> int:  # noqa: RET503 - it becomes ssh
     cluster = _cluster(given.cluster)
     stated = given.user or cluster.user
     if given.sessions or given.end is not None:
-        return _tell_sessions(given, stated or _user(cluster), _service(cluster.api))
-    service, why = _service_if_any(cluster.api)
+        return _tell_sessions(given, stated or _user(cluster), _service(cluster))
+    service, why = _service_if_any(cluster)
     avoid, silence = _avoided(given.avoid, cluster.login_nodes, stated, service)
     if silence is not None:  # who has waited for it once does not wait again
         service, why = None, _plain(silence)
@@ -165,22 +165,22 @@ def _user(cluster: Cluster) -> str:
     return user_of(cluster, ssh_configuration()) if cluster.login_nodes else getpass.getuser()
 
 
-def _service(api: str) -> Service | None:
+def _service(cluster: Cluster) -> Service | None:
     from dataclasses import replace
 
     from hpctools.budget.service import find_service
 
-    environment = {**os.environ, **({"HPCTOOLS_API": api} if api else {})}
+    environment = cluster.asking(os.environ)
     if not environment.get("HPCTOOLS_API"):
         return None
-    where = "write `api: https://HOST` into clusters.yaml" if api else "set HPCTOOLS_API=https://HOST"
+    where = "write `api: https://HOST` into clusters.yaml" if cluster.api else "set HPCTOOLS_API=https://HOST"
     return replace(find_service(environment, where), seconds=_ASK_SECONDS, within=_ASK_SECONDS)
 
 
-def _service_if_any(api: str) -> tuple[Asked | None, str]:
+def _service_if_any(cluster: Cluster) -> tuple[Asked | None, str]:
     """The service, or why none is asked: nobody needs it, nor a token of it, to log in."""
     try:
-        return _service(api), "no service is asked"
+        return _service(cluster), "no service is asked"
     except UsageError as error:
         return None, str(error)
 

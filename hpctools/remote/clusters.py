@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ COMMAND = "hp-submit"
 FOLDER = "/opt/hpctools/bin"
 """Where our pages for sysadmins install it: looked into after the PATH, unless a command is stated."""
 _LOOK = f'command -v {COMMAND} >/dev/null && exec {COMMAND} "$@"; exec {FOLDER}/{COMMAND} "$@"'
-_KEYS = {"login_nodes", "user", "command", "api", "python"}
+_KEYS = {"login_nodes", "user", "command", "api", "token", "python"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Cluster:
         user: who logs in; empty: as ssh's configuration says.
         command: what runs hp-submit there, words for the login shell; empty: it is looked for there.
         api: the site's API, which knows the best login node; empty: nobody is asked.
+        token: the file with the person's token for it; empty: the usual one, no other site's API is known.
         python: what runs a Python file that says nothing itself.
     """
 
@@ -34,12 +36,22 @@ class Cluster:
     user: str = ""
     command: str = ""
     api: str = ""
+    token: str = ""
     python: str = "python3"
 
     @property
     def called(self) -> str:
         """What runs hp-submit there, for people."""
         return self.command or COMMAND
+
+    def asking(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The environment in which its API is asked: with that and, where it has an own one, its token."""
+        found = {**environment, **({"HPCTOOLS_API": self.api} if self.api else {})}
+        if self.api and self.token:
+            home = environment.get("HOME", "/nonexistent")
+            found.pop("HPCTOOLS_API_TOKEN", None)
+            found["HPCTOOLS_API_TOKEN_FILE"] = re.sub("^~(?=/)", lambda _: home, self.token)
+        return found
 
     def line(self, word: str) -> str:
         """hp-submit with a word, for the login shell, whichever that is: csh and fish read it, too.
@@ -115,11 +127,21 @@ def _clusters(content: Any, path: Path) -> Clusters:
     stated = content.get("clusters") or {}
     if not isinstance(stated, dict):
         raise _wrong(path, "`clusters` holds names and what each is")
-    known = {str(name): _cluster(str(name), value, path) for name, value in stated.items()}
+    known = _with_tokens({str(name): _cluster(str(name), value, path) for name, value in stated.items()})
     usual = content.get("default", "")
     if usual and (not isinstance(usual, str) or usual not in known):
         raise _wrong(path, f"`default: {usual}` is none of its clusters")
     return Clusters(known, str(usual))
+
+
+def _with_tokens(known: Mapping[str, Cluster]) -> dict[str, Cluster]:
+    """Where there are several APIs, each has a token of its own: no site gets to know another one's."""
+    if len({each.api.rstrip("/") for each in known.values()} - {""}) < 2:
+        return dict(known)
+    return {
+        name: replace(each, token=each.token or f"~/.hpctools/token-{re.sub('[^A-Za-z0-9._-]', '_', name)}")
+        for name, each in known.items()
+    }
 
 
 def _cluster(name: str, value: Any, path: Path) -> Cluster:

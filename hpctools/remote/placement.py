@@ -34,7 +34,7 @@ def login_nodes(
     # What the list does not have comes last: the node may be new, but the name may as well be known here as
     # another site's host (decision 0185). A bare address comes after the names: no known_hosts has it.
     stated = cluster.login_nodes
-    source = find_source({**environment, "HPCTOOLS_API": cluster.api}) if cluster.api else None
+    source = find_source(cluster.asking(environment)) if cluster.api else None
     if source is None and len(stated) == 1:
         return stated
     who = user()

@@ -90,6 +90,37 @@ def test_bare_addresses_come_last_but_for_those_whose_node_the_list_has(api: Api
     assert order(api, tmp_path) == (*listed, "login3", "login4.uni.edu", "10.0.0.3"), "its name comes first"
 
 
+CLUSTERS = """
+clusters:
+  uni: {{login_nodes: [{nodes}], api: "{ours}"}}
+  new/uni: {{login_nodes: [{nodes}], api: "{ours}/"}}
+  lab: {{login_nodes: [{nodes}], api: "{theirs}"{more}}}
+  plain: {nodes}
+"""
+
+
+def test_no_site_is_sent_the_token_of_another_one(api: Api, tmp_path: Path) -> None:
+    """Of several APIs each has one of its own; the usual one may be anybody's."""
+    keys, file = tmp_path / ".hpctools", tmp_path / "clusters.yaml"
+    keys.mkdir()
+    for name in ("token", "token-uni", "lab.key"):
+        (keys / name).write_text(f"{name} secret\n")
+    ours, environment = f"http://127.0.0.1:{api.server.server_port}", {"HOME": str(tmp_path)}
+
+    def told(cluster: str, theirs: str, more: str = "") -> list[str]:
+        file.write_text(CLUSTERS.format(nodes="login1", ours=ours, theirs=theirs, more=more))
+        api.asked.clear()
+        login_nodes(load(file).known[cluster], lambda: "nlp1", environment, lambda said: None)
+        return [token for _, token, _ in api.asked]
+
+    other = f"{ours}/lab"
+    assert told("uni", ours) == told("lab", ours) == ["Bearer token secret"]
+    assert told("uni", other) == ["Bearer token-uni secret"]
+    assert told("new/uni", other) == told("lab", other) == told("plain", other) == []
+    assert told("lab", other, ", token: ~/.hpctools/lab.key") == ["Bearer lab.key secret"]
+    assert told("lab", ours, f", token: {keys}/lab.key") == ["Bearer lab.key secret"]
+
+
 def first(user: str, nodes: tuple[str, ...]) -> str:
     """Where somebody goes whose cluster names no API."""
     found = login_nodes(Cluster("uni", nodes), lambda: user, {}, lambda told: None)
