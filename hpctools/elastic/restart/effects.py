@@ -25,7 +25,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Formed:
-    """All ranks of a generation have been started.
+    """All ranks of a generation have been started, or a new coordinator has found them at work.
 
     Attributes:
         members: agents, in rank order.

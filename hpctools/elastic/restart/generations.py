@@ -377,6 +377,7 @@ class Generations(Ending):
             self.phase, self._agreement = "telling", None
             self._commit(record, adoption.committed, now)
         else:
+            self._do(Formed(record.number, record.members, record.members, self.restarts))
             for member in record.members:
                 self._tell(member, "withdraw")
         self._close_if_over(now)

@@ -161,6 +161,17 @@ def test_a_crash_restarts_all_ranks_and_counts(seed: int) -> None:
     assert [node.begun["restarts"] for node in model.nodes.values()] == [3, 3, 3]
 
 
+def test_a_new_coordinator_says_who_runs() -> None:
+    """What the status tells may be of before the last resize: who made that had no time to note it."""
+    model = cluster(1, 3)
+    model.until(lambda: begun(model) and model.machine.step > 3)
+    model.take_over()
+    model.effects.clear()
+    model.until(lambda: model.machine.phase == "running")
+    (formed,) = model.of(Formed)
+    assert (formed.generation, formed.members, formed.before) == (1, ("a0", "a1", "a2"), formed.members)
+
+
 @pytest.mark.parametrize("phase", ["offering", "running", "telling", "ending"])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_line_that_breaks_unnoticed_at_any_moment_stops_nothing(seed: int, phase: str) -> None:
