@@ -47,7 +47,7 @@ class Membership(Generations):
 
     # What workers and agents report
 
-    def ready(self, worker: str, order: tuple[int, ...], now: float) -> None:
+    def ready(self, worker: str, order: tuple[int, ...], now: float, *, has_state: bool = False) -> None:
         """A worker has built and rehearsed everything and waits to be let in."""
         if self.is_broken:
             return  # it waits with the others until it is known whether all begin again
@@ -56,7 +56,7 @@ class Membership(Generations):
             return
         if len(self._wanted()) <= len(self.members):
             self.facts = replace(self.facts, waiting_since=now)
-        self._ready[worker] = Member(order)
+        self._ready[worker] = Member(order, has_state=has_state)
         self.facts = replace(self.facts, last_ready=now)
         self.consider(now)
 
@@ -80,8 +80,9 @@ class Membership(Generations):
             self._recover(now)
             self.consider(now)
         elif how.ready:
-            self.ready(worker, order, now)
-            self._ready[worker].has_state = how.completed >= 0
+            if worker in self._participants:
+                self.lost(worker, now)  # what it was told, to form or to switch, was lost on its way
+            self.ready(worker, order, now, has_state=how.completed >= 0)
 
     def expect(self, workers: int) -> None:
         """So many workers have been started and are not ready yet."""

@@ -90,6 +90,7 @@ class Simulation:
         self.formed: list[Formed] = []
         self.broken: str | None = None
         self.completed = False
+        self.broken_lines = 0
 
     def _new_membership(self) -> Membership:
         return Membership(self.sizes, Settle(settle=0.0), faulty_wait=self.faulty_wait)
@@ -106,6 +107,18 @@ class Simulation:
         trained = any(each.has_state for each in self.workers.values())
         self.membership = self._new_membership()
         self.membership.take_over(known if trained else 0, self.now)
+
+    def break_line(self, worker: Worker) -> None:
+        """What is under way on it is lost, and the worker is back at once; mirrors Connections."""
+        self.broken_lines += 1
+        worker.inbox.clear()
+        worker.outbox.clear()
+        if not self.membership.is_last(worker.name):
+            self.membership.lost(worker.name, self.now)
+        self.membership.returned(worker.name, worker.order, worker.standing_now(self.groups), self.now)
+        if worker.is_leaving:
+            worker.say("leaving")
+        self._carry_out()
 
     def add(self, role: int) -> Worker:
         worker = Worker(f"w{len(self.workers)}", (role, len(self.workers)))
