@@ -6,11 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from hpctools.conf.existing.fitting import fitting
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning
 from hpctools.conf.plan.slurmfile import parse_lines
 from hpctools.conf.plan.values import account, seconds
+from hpctools.site.cluster import Priority
+from hpctools.site.jobs import Containment, Scripts
+from hpctools.site.power import PowerSaving
 from hpctools.site.scalars import spell_duration
 from hpctools.slurm.conf_text import Pair
 
@@ -71,13 +75,13 @@ def cluster_words(meaning: Meaning, files: Mapping[str, str], release: str, fact
     user = account(settings.get("slurmuser", "root"))
     words |= {"slurm_user": user} if user != "slurm" else {}
     words |= _entry("accounting", _accounting(settings, files, facts))
-    words |= _entry("priority", _priority(settings))
+    words |= _entry("priority", fitting(_priority(settings), Priority))
     words |= _entry("configuration", _configuration(settings))
-    words |= _entry("containment", _containment(_flat(files, "cgroup.conf")))
+    words |= _entry("containment", fitting(_containment(_flat(files, "cgroup.conf")), Containment))
     words |= _entry("job_container", _job_container(settings, _flat(files, "job_container.conf")))
-    words |= _entry("scripts", _scripts(settings))
+    words |= _entry("scripts", fitting(_scripts(settings), Scripts))
     words |= _entry("topology", _topology(settings, files))
-    words |= _entry("power_saving", _power_saving(settings))
+    words |= _entry("power_saving", fitting(_power_saving(settings), PowerSaving))
     if _flat(files, "gres.conf").get("autodetect", "off").lower() == "nvml":
         words["gpu_detection"] = "nvml"
     return words
@@ -164,6 +168,8 @@ def _configuration(settings: Mapping[str, str]) -> Words:
 
 def _containment(stated: Mapping[str, str]) -> Words:
     words: Words = {}
+    if stated.get("constrainramspace", "no").lower() not in _YES:
+        stated = {**stated, "constrainswapspace": "no"}  # a site has it beside memory only: in Slurm's words
     for key, word in _CONTAINMENT.items():
         wanted = stated.get(key, "no").lower() in _YES
         if wanted != (word != "swap"):

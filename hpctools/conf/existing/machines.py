@@ -7,12 +7,15 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Se
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpctools.conf.existing.fitting import fitting
 from hpctools.conf.existing.gpus import gres_words
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning, Node, Raw, expand
 from hpctools.conf.plan.values import minutes
 from hpctools.conf.text import fold
+from hpctools.site.nodes import NodeGroup
+from hpctools.site.partitions import PartitionTerms
 from hpctools.site.scalars import spell_duration
 
 _LEAST_MEMORY = 256  # hpctools.site.nodes.Hardware
@@ -121,7 +124,7 @@ def _group(
     words["hardware"] = _hardware(shape)
     if shape.get("weight", "1") != "1" and shape["weight"].isdecimal():
         words["weight"] = int(shape["weight"])
-    return Group(words, ordered, where, shape)
+    return Group(fitting(words, NodeGroup), ordered, where, shape)
 
 
 def group_name(nodes: Sequence[str], taken: Iterable[str]) -> str:
@@ -165,7 +168,7 @@ def partition_words(raw: Raw, node_groups: Sequence[str]) -> Words:
     for key, word in (("exclusiveuser", "exclusive_user"), ("default", "default")):
         if raw.get(key, "no").lower() == "yes":
             words[word] = True
-    return words
+    return fitting(words, PartitionTerms)
 
 
 def _job_defaults(raw: Raw) -> Iterator[tuple[str, int]]:

@@ -13,6 +13,7 @@ from hpctools.conf.existing.taking_over import take_over
 from hpctools.conf.facts import Facts
 from hpctools.conf.plan.compare import make_plan
 from hpctools.conf.plan.live import Live, OnDisk
+from hpctools.errors import HpctoolsError
 from hpctools.site.load import loads
 
 CLUSTERS = Path(__file__).parent / "clusters"
@@ -54,3 +55,40 @@ def test_a_topology_yaml_is_left_as_it_is_and_that_is_said() -> None:
     there = replace(there, files={**there.files, "topology.yaml": "- topology: flat\n"})
     assert told not in take_over(there, FACTS, "").left_out
     assert told in take_over(replace(there, release=(26, 5, 5)), FACTS, "").left_out
+
+
+def _edited(path: str, before: str, after: str) -> Existing:
+    there = existing("cloud")
+    assert before in there.files[path]
+    return replace(there, files={**there.files, path: there.files[path].replace(before, after)})
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("slurm.conf", "Prolog=/opt/burst/prolog", "Prolog=/etc/slurm/prolog.d/*"),
+        ("slurm.conf", "HealthCheckInterval=120", "HealthCheckInterval=5"),
+        ("slurm.conf", "HealthCheckInterval=120", "HealthCheckNodeState=IDLE,CYCLE"),
+        ("slurm.conf", "ResumeTimeout=600", "ResumeTimeout=70000"),
+        ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nPriorityWeightFairshare=10000000"),
+        ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nPriorityDecayHalfLife=30"),
+        ("slurm.conf", "gpu:t4:2,shard:8", "gpu:t4:2,shard:2"),
+        ("slurm.conf", "gpu:t4:2,shard:8", "gpu:t4:2,shard:200"),
+        ("slurm.conf", "matlab:5", "matlab:0"),
+        ("slurm.conf", "AllowAccounts=vis", "AllowAccounts=vis DefMemPerCPU=0"),
+        ("cgroup.conf", "AllowedSwapSpace=10", "AllowedRAMSpace=110"),
+        ("cgroup.conf", "AllowedSwapSpace=10", "AllowedSwapSpace=200"),
+        ("cgroup.conf", "ConstrainRAMSpace=yes", "ConstrainRAMSpace=no"),
+    ],
+)
+def test_what_no_word_of_a_site_file_can_say_is_said_in_slurms(path: str, before: str, after: str) -> None:
+    there = _edited(path, before, after)
+    taken = take_over(there, FACTS, "")
+    assert taken.left_out == ()  # it holds the changes that a plan would have, too
+    assert after.partition("=")[2].rpartition("=")[2] in taken.text.replace('"', "")
+
+
+def test_an_entry_that_cannot_be_without_a_value_is_refused_as_it_stands() -> None:
+    there = _edited("slurm.conf", "ResumeProgram=/opt/burst/resume", 'ResumeProgram="/opt/burst/resume -v"')
+    with pytest.raises(HpctoolsError, match=r"resume_program: found '/opt/burst/resume -v'"):
+        take_over(there, FACTS, "")
