@@ -2,6 +2,7 @@
 
 The format is described in sacctmgr(1), "FLAT FILE DUMP AND LOAD". slurmdbd turns quotes in what it is told
 into backticks before it stores them (measured on 22.05.8), so that a quote in the file always ends a value.
+Limits on TRES stand without quotes, also those on a type of GPU: `GrpTRES=cpu=64,gres/gpu:a100=8`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from hpctools.errors import HpctoolsError
 
 _LINE = re.compile(r"(Cluster|Parent|Account|User|QOS) - '([^']*)'(?::(.*))?")
-_OPTION = re.compile(r"([A-Za-z]+)=('[^']*'|[^:']*)(?::|$)")
+_LIMIT = r"[a-z_]+(?:/[^=,']+)?=[^:=,']*"
+_OPTION = re.compile(rf"([A-Za-z]+)=('[^']*'|{_LIMIT}(?:,{_LIMIT})*|[^:']*)(?::|$)")
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,22 @@ def test_a_recorded_dump() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["a100", "tesla", "a100_3g.20gb"])
+def test_limits_on_a_type_of_gpu_stand_without_quotes(kind: str) -> None:
+    """As sacctmgr prints them: `:GrpTRES=%s` of cpu=64 and gres/gpu:a100=8."""
+    limits = f"GrpTRES=cpu=64,gres/gpu:{kind}=8,node=2:GrpTRESMins=gres/gpu:{kind}=600:MaxTRESPerNode=cpu=4"
+    text = f"Cluster - 'c':Fairshare=1\nAccount - 'ml':Fairshare=35:{limits}:MaxJobs=4:QOS='high'\n"
+    (row,) = parse_dump(text).accounts
+    assert row.settings == {
+        "Fairshare": "35",
+        "GrpTRES": f"cpu=64,gres/gpu:{kind}=8,node=2",
+        "GrpTRESMins": f"gres/gpu:{kind}=600",
+        "MaxTRESPerNode": "cpu=4",
+        "MaxJobs": "4",
+        "QOS": "high",
+    }
+
+
 def test_qos_among_the_lines_are_left_aside() -> None:
     """As 26.05 writes them."""
     text = "QOS - 'high':Description='a':Preempt='elastic,low':Priority=500\nCluster - 'c':Fairshare=1\n"
