@@ -17,7 +17,8 @@ def facts_of(meaning: Meaning, files: Mapping[str, str], facts: Facts) -> Facts:
     Nodes with a port or host of their own get an endpoint. Addresses alone can stand in the site file, unless
     several nodes share one.
     """
-    port = int(meaning.settings["slurmctldport"].value) if "slurmctldport" in meaning.settings else 6817
+    stated = meaning.settings["slurmctldport"].value if "slurmctldport" in meaning.settings else "6817"
+    port = int(stated.partition("-")[0])  # slurmctld may listen on several: 6820-6823
     return replace(
         facts,
         node_endpoints={**_endpoints(meaning.nodes, facts.slurmd_port), **facts.node_endpoints},

@@ -72,6 +72,7 @@ def _edited(path: str, before: str, after: str) -> Existing:
         ("slurm.conf", "ResumeTimeout=600", "ResumeTimeout=70000"),
         ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nPriorityWeightFairshare=10000000"),
         ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nPriorityDecayHalfLife=30"),
+        ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nSlurmctldPort=6820-6823"),
         ("slurm.conf", "gpu:t4:2,shard:8", "gpu:t4:2,shard:2"),
         ("slurm.conf", "gpu:t4:2,shard:8", "gpu:t4:2,shard:200"),
         ("slurm.conf", "matlab:5", "matlab:0"),
