@@ -36,7 +36,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 def _split(text: str) -> list[str]:
     """Split at the commas outside of brackets."""
-    items = re.split(r",(?![^\[]*\])", text)
+    items = re.split(r",(?![^\[]*\])", text) if "[" in text else text.split(",")  # it may be thousands
     if not all(item and _ITEM.fullmatch(item) for item in items):
         raise ValueError(_EXPECTED)
     return items

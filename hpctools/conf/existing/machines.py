@@ -28,7 +28,7 @@ class Group:
 
     Attributes:
         words: the entry of `node_groups`.
-        nodes: their names, those that are always there first.
+        nodes: their names as the entry orders them, those that are always there first.
         partitions: the partitions that have them.
         shape: what slurm.conf says of each.
     """
@@ -106,12 +106,14 @@ def _group(
     placed: Container[str],
 ) -> Group:
     cloud = [name for name in names if nodes[name].shape.get("state") == "CLOUD"]
-    ordered = (*(name for name in names if name not in cloud), *cloud)
+    parts = [fold(name for name in names if name not in cloud), fold(cloud)]
+    ordered = tuple(name for part in parts if part for name in expand(part))
     shape = nodes[ordered[0]].shape
     words: Words = {"name": group_name(ordered, taken)}
     counted = tuple(f"{words['name']}-{number}" for number in range(1, len(ordered) + 1))
     if counted != ordered:
-        words["nodes"] = fold(ordered)
+        whole = fold(ordered)
+        words["nodes"] = whole if tuple(expand(whole)) == ordered else ",".join(parts)
     size = len(ordered)
     if cloud:
         words["count"] = {"min": size - len(cloud), "max": size}

@@ -6,11 +6,13 @@ The same for slurm.conf and for what `scontrol show` prints, so that they can be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hpctools.conf.plan.slurmfile import Line, parse_lines
 from hpctools.errors import HpctoolsError
+from hpctools.site import hostlist
 
 
 class Setting(NamedTuple):
@@ -172,13 +174,16 @@ def _lasting_state(text: str) -> str:
 
 
 def expand(folded: str) -> Sequence[str]:
-    """The names of a host list, in its order.
+    """The names of a host list, in its order: Slurm gives the first name the first address, and so on.
 
     Raises:
         HpctoolsError: it is none.
     """
     if "[" not in folded and "," not in folded:
         return (folded,)
+    with suppress(ValueError):
+        return hostlist.expand(folded)
+    # What names something twice, or is spelled otherwise than a site may: sorted, and each once.
     from ClusterShell.NodeSet import NodeSet, NodeSetException
 
     try:

@@ -14,6 +14,7 @@ from hpctools.conf.facts import Facts
 from hpctools.conf.plan.compare import make_plan
 from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.errors import HpctoolsError
+from hpctools.site.hostlist import expand
 from hpctools.site.load import loads
 
 CLUSTERS = Path(__file__).parent / "clusters"
@@ -87,6 +88,48 @@ def test_what_no_word_of_a_site_file_can_say_is_said_in_slurms(path: str, before
     taken = take_over(there, FACTS, "")
     assert taken.left_out == ()  # it holds the changes that a plan would have, too
     assert after.partition("=")[2].rpartition("=")[2] in taken.text.replace('"', "")
+
+
+_SMALL = """\
+ClusterName=burst
+SlurmctldHost=head-1
+SlurmUser=slurm
+SlurmctldParameters=enable_configless
+{nodes}
+PartitionName=all-nodes Nodes=ALL
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "addresses"),
+    [
+        ("NodeName=n[1-2] NodeAddr=ib-b,ib-a", {"n1": "ib-b", "n2": "ib-a"}),
+        (
+            "NodeName=head,n[1-2] NodeAddr=10.0.0.9,10.0.0.[1-2]",
+            {"head": "10.0.0.9", "n1": "10.0.0.1", "n2": "10.0.0.2"},
+        ),
+        (
+            "NodeName=b1 NodeAddr=10.0.0.2\nNodeName=a1 NodeAddr=10.0.0.1",
+            {"a1": "10.0.0.1", "b1": "10.0.0.2"},
+        ),
+    ],
+)
+def test_each_node_keeps_its_own_address(nodes: str, addresses: dict[str, str]) -> None:
+    """slurmctld gives the first name the first address, whatever their order."""
+    there = replace(existing("cloud"), files={"slurm.conf": _SMALL.format(nodes=nodes)})
+    (group,) = loads(take_over(there, FACTS, "").text).node_groups
+    assert dict(zip(group.names, expand(group.addresses or ""), strict=True)) == addresses
+
+
+def test_the_nodes_that_come_and_go_are_the_same_ones() -> None:
+    """Those of a group that are always there stand first, also where the others have smaller numbers."""
+    nodes = "NodeName=n[1-4] State=CLOUD\nNodeName=n5"
+    power = "ResumeProgram=/opt/resume\nSuspendProgram=/opt/suspend\n"
+    there = replace(existing("cloud"), files={"slurm.conf": power + _SMALL.format(nodes=nodes)})
+    taken = take_over(there, FACTS, "")
+    (group,) = loads(taken.text).node_groups
+    assert (group.first_names(group.count.min), group.names[1:]) == (("n5",), ("n1", "n2", "n3", "n4"))
+    assert [each for each in taken.left_out if "n[1-4]" in each] == []
 
 
 def test_an_entry_that_cannot_be_without_a_value_is_refused_as_it_stands() -> None:
