@@ -43,7 +43,8 @@ CAUSES = (
         "put what `slurmd -C` prints on the node into its line in slurm.conf, then reconfigure",
     ),
     _cause(
-        r"InsufficientInstanceCapacity|InsufficientHostCapacity|insufficient capacity|stockout|ICE",
+        # ICE is the short word for it, and part of many another one: device, service, notice, slice.
+        r"InsufficientInstanceCapacity|InsufficientHostCapacity|insufficient capacity|stockout|(?-i:\bICE\b)",
         "the cloud had no such machine, and nothing takes the node up again by itself",
         "when there is capacity again: scontrol update nodename=NODE state=power_down, then resume",
     ),
@@ -53,7 +54,7 @@ CAUSES = (
         "read ResumeProgram's log; raise ResumeTimeout if machines do come; then scontrol ... state=resume",
     ),
     _cause(
-        r"Prolog error|Epilog error|health ?check|NHC",
+        r"Prolog error|Epilog error|health ?check|\bNHC\b",
         "a script on the node found it unfit, or failed itself",
         "read slurmd's log on the node; repair; then scontrol update nodename=NODE state=resume",
     ),

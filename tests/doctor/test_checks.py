@@ -52,6 +52,22 @@ def test_missing_gpus_and_slices_are_known_by_all_words_of_slurmctld(reason: str
     assert "nvidia-smi -L" in found[1].remedy
 
 
+@pytest.mark.parametrize(
+    "reason", ["NVMe device error", "out of service until Monday", "MIG slice lost, see notice of the vendor"]
+)
+def test_a_part_of_a_word_is_no_cause(reason: str) -> None:
+    """What a person drained is left to the person, and no device is a machine that the cloud lacked."""
+    assert told(replace(HEALTHY, **node("IDLE", ("DRAIN",), reason))) == []
+    (found,) = diagnose(replace(HEALTHY, **node("DOWN", (), reason))).findings
+    assert found[1].why == "no job starts there"
+
+
+@pytest.mark.parametrize("reason", ["ICE: no p4d.24xlarge", "(Code:InsufficientInstanceCapacity)Failure"])
+def test_a_cloud_without_machines_is_told_as_such(reason: str) -> None:
+    (found,) = diagnose(replace(HEALTHY, **node("DOWN", ("CLOUD",), reason))).findings
+    assert "power_down" in found[1].remedy
+
+
 def test_each_check_has_an_illness_here() -> None:
     assert {check.name for check in CHECKS} == {check for check, *_ in SICK}
 
