@@ -108,6 +108,7 @@ class Cluster(Model):
     topology: Topology | None = None
     """Which nodes are close to each other; all are alike when left out."""
     power_saving: PowerSaving | None = None
-    """How nodes between `min` and `max` come and go; when left out, they join when somebody adds them."""
+    """How nodes between `min` and `max` come and go; when left out, they join when somebody adds them. Not on
+    HyperPod, where they have other names."""
     parameters: ClusterParameters = Field(default_factory=dict)
     """More settings of slurm.conf, or other values for ours; an empty value leaves ours out."""

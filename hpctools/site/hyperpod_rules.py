@@ -135,6 +135,17 @@ def partitions_are_told_apart(site: Site, hyperpod: HyperPod) -> Iterator[Findin
             yield site.source.finding(("partitions", index, "name"), repr(DEV_PARTITION), expected)
 
 
+def nodes_stay(site: Site, hyperpod: HyperPod) -> Iterator[Finding]:
+    """Slurm's power saving knows nodes by the site's names, and HyperPod's agent gives them others.
+
+    slurmctld ignores names in SuspendExcNodes that it does not know ("Invalid SuspendExcNodes ... ignored" in
+    22.05.8, not tried): no node would be kept from going.
+    """
+    if site.cluster.power_saving is not None:
+        expected = "nothing: HyperPod makes nodes come and go itself (hpctools hyperpod update)"
+        yield site.source.finding(("cluster", "power_saving"), "power saving", expected)
+
+
 def site_partitions(site: Site) -> frozenset[str]:
     """The names of the partitions that a site declares."""
     own = (department.partition_name for department in site.departments if department.partition is not None)
@@ -148,4 +159,5 @@ CHECKS: tuple[Check, ...] = (
     several_controllers,
     style_fits,
     partitions_are_told_apart,
+    nodes_stay,
 )

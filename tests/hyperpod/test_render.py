@@ -263,6 +263,13 @@ def test_names_that_hyperpod_does_not_take_have_a_finding(old: str, new: str, pa
     assert [finding.path for finding in caught.value.findings] == [path]
 
 
+def test_power_saving_has_a_finding_since_it_would_know_no_node_that_stays() -> None:
+    power = "provider: hyperpod, power_saving: {resume_program: /opt/r, suspend_program: /opt/s}}"
+    with pytest.raises(InvalidSiteError) as caught:
+        loads(MINIMAL.replace("provider: hyperpod}", power))
+    assert [finding.path for finding in caught.value.findings] == ["cluster.power_saving"]
+
+
 def test_several_controllers_need_what_they_share() -> None:
     with pytest.raises(InvalidSiteError) as caught:
         loads(MINIMAL.replace("[ctl-1]", "[ctl-1, ctl-2]"))
