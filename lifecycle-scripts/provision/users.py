@@ -54,9 +54,14 @@ def _refuse_others(people: Mapping[str, int], known: Mapping[str, tuple[int, int
     """A number that differs between nodes gives one person another's files."""
     owners = {number: name for name, (number, _) in known.items()}
     for name, number in people.items():
-        if known.get(name, (number, number)) != (number, number):
+        user, group = known.get(name, (number, number))
+        if user != number:
+            raise Failure(f"{name} has number {user} here, and the site says {number}", hopeless=True)
+        if group != number:
             raise Failure(
-                f"{name} has number {known[name][0]} here, and the site says {number}", hopeless=True
+                f"{name} has the group {group} here, and the site wants one of their own, {number}: "
+                f"groupadd --gid {number} {name} && usermod --gid {number} {name}",
+                hopeless=True,
             )
         if owners.get(number, name) != name:
             raise Failure(

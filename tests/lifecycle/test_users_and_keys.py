@@ -85,6 +85,15 @@ def test_a_name_or_number_of_somebody_else_is_refused(node: Node, name: str, num
     assert node.path("/etc/passwd").read_text() == PASSWD
 
 
+def test_a_group_that_is_not_their_own_is_what_is_told(node: Node) -> None:
+    """As useradd with USERGROUPS_ENAB=no leaves it."""
+    people(node, ada=ADA)
+    node.write("/etc/passwd", f"{PASSWD}ada:x:{ADA}:100::/home/ada:/bin/bash\n")
+    assert node.run().returncode == 1
+    (said,) = [event["message"] for event in node.events("output") if "error" in event["message"]]
+    assert said.startswith(f"error: ada has the group 100 here, and the site wants one of their own, {ADA}: ")
+
+
 def test_a_home_that_cannot_be_made_is_said_without_a_traceback(node: Node) -> None:
     people(node, ada=ADA)
     node.write("/home", "a file where homes are to be\n")
