@@ -143,10 +143,15 @@ def _on(action: Action, row: Association) -> AccountChange:
 
 
 def _default_accounts(wanted: AccountTree, live: AccountTree) -> Iterator[AccountChange]:
-    """Only for people who were there before: new ones get theirs with their first association."""
+    """Only for people who were there before: new ones get theirs with their first association.
+
+    One in an account of which not everybody is known stays: the directory may name them there.
+    """
+    here = {(row.user, row.account) for row in live.associations if row.account in wanted.unread}
+    here -= {(row.user, row.account) for row in wanted.associations}
     for user, account in wanted.default_accounts.items():
         there = live.default_accounts.get(user, account)
-        if there != account:
+        if there != account and (user, there) not in here:
             yield AccountChange("user", "set", user, account, "DefaultAccount", there, account, users=(user,))
 
 

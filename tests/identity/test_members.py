@@ -106,6 +106,19 @@ def test_pruning_takes_who_left_the_group_and_nobody_whom_nobody_asked_about() -
     }
 
 
+def test_a_default_account_stays_while_nobody_knows_who_is_in_it() -> None:
+    """Who works elsewhere as well must not have their jobs billed there because a file is missing."""
+    text = HEAD.replace("members: [cy]", "members: [cy, bob]") + "\ndefault_accounts: {bob: bio-b}\n"
+    live = wanted(GROUPS, text)
+    assert live.default_accounts["bob"] == "bio-b"
+    assert difference(wanted(None, text), live).changes == ()
+    left = {**GROUPS, "lab-b": ("ada",)}
+    told = difference(wanted(left, text), live)
+    assert [(each.kind, each.name, each.before, each.after) for each in told.changes] == [
+        ("user", "bob", "bio-b", "bio-c")
+    ]
+
+
 def test_pruning_of_an_unread_lab_that_is_renamed_takes_nobody_either() -> None:
     live = wanted(GROUPS)
     renamed = HEAD.replace("{name: bio-b,", "{name: bio-z, renamed_from: bio-b,")
