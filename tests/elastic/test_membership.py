@@ -345,7 +345,7 @@ def test_any_history_ends_with_the_training_complete(seed: int) -> None:
     """Unless nobody who may stay has the state; and never are two members of a group in different steps.
 
     Where a line breaks and its worker dies in the same resize, the state may be given up that somebody has
-    just received and had no time to tell of (one in some 10,000 histories): all begin again from a checkpoint.
+    just received and had no time to tell of (one in 10,000 histories): all begin again from a checkpoint.
     """
     simulation = history(seed)
     if simulation.broken and simulation.broken_lines:
