@@ -11,11 +11,13 @@ from sqlalchemy import Engine, insert, select
 from sqlalchemy.orm import Session
 
 from api.db.bill_models import BillDay
-from api.db.bill_store import current_bill
+from api.db.bill_store import current_frame
 from api.db.budget_models import BurnReading
 from api.db.engine import reading, writing
+from hpctools.budget.bill_table import rows_of
 from hpctools.budget.burn import Burn, Rate, RunningJob, burn, rates
 from hpctools.budget.month import Month, day_of, day_start
+from hpctools.budget.placing import place_table
 from hpctools.budget.tree import BudgetSite
 from hpctools.slurm.accounting import expand, read_jobs
 
@@ -52,13 +54,14 @@ class SacctJobs:
 
 
 def current_rates(session: Session, site: BudgetSite, today: date) -> dict[str, Rate]:
-    """The last effective rate of each node group, from this month's bill or the one before."""
+    """The last effective rate of each node group, from this month's bill or the one before.
+
+    Rows of a cluster without a group are placed first, as for the division.
+    """
     sources = sorted(session.scalars(select(BillDay.source).where(BillDay.metric == site.metric).distinct()))
     month = Month.of(today)
-    rows = [
-        row for each in (month.previous, month) for row in current_bill(session, sources, site.metric, each)
-    ]
-    return rates(rows, site.currency)
+    bills = (current_frame(session, sources, site.metric, each) for each in (month.previous, month))
+    return rates([row for bill in bills for row in rows_of(place_table(bill, site))], site.currency)
 
 
 def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dict[str, Burn]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from api.db.engine import reading
+from api.db.bill_store import Pulled, append_pulled
+from api.db.engine import reading, writing
 from api.services.burning import LONGEST_DAYS, current_rates, measure
 from api.services.spending import read_outlook
 from api.services.watch import Watcher
+from hpctools.budget.bill import BillRow
+from hpctools.budget.bill_table import frame_of
 from hpctools.budget.burn import Burn
-from hpctools.budget.month import day_of, day_start
+from hpctools.budget.month import Month, day_of, day_start
 from hpctools.budget.tree import BudgetSite
 from hpctools.slurm.accounting import JobRecord
 
@@ -63,6 +67,26 @@ def test_what_ran_since_the_last_billed_day_counts_at_its_rate(
     assert outlook is not None
     assert (outlook.burn.jobs, outlook.spent - outlook.billed) == (1, 4 * rate.per_node_hour)
     assert outlook.left == outlook.spendable.total - outlook.spent
+
+
+def test_what_runs_on_a_cluster_whose_bill_names_no_groups_has_a_rate(
+    engine: Engine, site: BudgetSite, now: int, november: Month
+) -> None:
+    """HyperPod's bill tells the cluster and the type: 100 for 25 hours is that type's group's, as in the books."""
+    types = {"reserved": "ml.p5.48xlarge"}
+    groups = tuple(replace(each, instance_type=types.get(each.name, "")) for each in site.node_groups)
+    hyperpod = replace(site, node_groups=groups)
+    day = day_of(now) - timedelta(days=1)
+    of_type = BillRow(
+        *("aws-ce", day, "", "USE1-Cluster:ml.p5.48xlarge", site.metric, "USD"),
+        amount=Decimal(100),
+        node_hours=Decimal(25),
+        cluster=site.cluster,
+    )
+    with writing(engine) as session:
+        append_pulled(session, Pulled("aws-ce", site.metric, november, frame_of([of_type])), now)
+    found = measure(engine, hyperpod, Running(now - 7200), now)
+    assert found == {"nlp-lab-a": Burn(Decimal(4), Decimal(8), 1)}
 
 
 def test_a_reading_from_before_the_bill_came_counts_no_more(
