@@ -65,7 +65,7 @@ def current_rates(session: Session, site: BudgetSite, today: date) -> dict[str, 
 
 
 def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dict[str, Burn]:
-    """Store what each account's jobs cost now and since the last billed day; return it.
+    """Store what each account's jobs cost now and since the last billed day of their nodes; return it.
 
     Raises:
         UnreachableError: slurmdbd or the database does not answer.
@@ -73,10 +73,11 @@ def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dic
     today = day_of(now)
     with reading(engine) as session:
         known = current_rates(session, site, today)
-    billed = max((rate.day for rate in known.values()), default=today)
-    first = max(billed + timedelta(days=1), today - timedelta(days=LONGEST_DAYS))
-    recent = list(jobs.since(min(first, today), now))
-    found = burn(recent, site, known, day_start(first), now, expand)
+    earliest = today - timedelta(days=LONGEST_DAYS)
+    first = {name: max(rate.billed + timedelta(days=1), earliest) for name, rate in known.items()}
+    recent = list(jobs.since(min([*first.values(), today]), now))
+    since = {name: day_start(day) for name, day in first.items()}
+    found = burn(recent, site, known, since, now, expand)
     rows = [{"at": now, "account": name, **vars(each)} for name, each in found.items()]
     # A reading of nothing is a reading, too: what was running before does no longer.
     rows = rows or [{"at": now, "account": "", **vars(Burn())}]

@@ -52,12 +52,14 @@ class Rate:
     Attributes:
         per_node_hour: in `currency`, rounded to six decimal places.
         day: the last billed day that it was worked out from.
+        billed: the last day on which whoever bills the group has billed any nodes.
     """
 
     node_group: str
     per_node_hour: Decimal
     currency: str
     day: date
+    billed: date
 
 
 @dataclass(frozen=True)
@@ -79,39 +81,54 @@ def rates(rows: Iterable[BillRow], currency: str) -> dict[str, Rate]:
     """The last effective rate of each node group: all that its nodes cost, divided by their hours.
 
     Args:
-        rows: of one source, in any order; a group without hours has no rate.
+        rows: in any order; a group without hours has no rate.
     """
+    given = list(rows)
     cost: defaultdict[tuple[str, date], list[Decimal]] = defaultdict(list)
     hours: defaultdict[tuple[str, date], list[Decimal]] = defaultdict(list)
-    for row in rows:
+    for row in given:
         if row.node_group and row.currency == currency:
             cost[row.node_group, row.day].append(row.amount)
             hours[row.node_group, row.day].append(row.node_hours)
     found: dict[str, Rate] = {}
+    through = _through(given)
     for name in sorted({group for group, _ in hours}):
         days = sorted(day for group, day in hours if group == name and total(hours[group, day]) > 0)
         last = [(name, day) for day in days[-RATE_DAYS:]]
         if last:
             paid = total(amount for key in last for amount in cost[key])
             ran = total(amount for key in last for amount in hours[key])
-            found[name] = Rate(name, _rounded(Fraction(paid) / Fraction(ran)), currency, last[-1][1])
+            per_hour = _rounded(Fraction(paid) / Fraction(ran))
+            found[name] = Rate(name, per_hour, currency, last[-1][1], through[name])
     return found
+
+
+def _through(rows: Iterable[BillRow]) -> dict[str, date]:
+    """How far the bill of each node group reaches: own nodes have one by the hour, a cloud's is days late."""
+    ran = {(row.node_group, row.source, row.day) for row in rows if row.node_group and row.node_hours > 0}
+    of_source: dict[str, date] = {}
+    for _, source, day in ran:
+        of_source[source] = max(day, of_source.get(source, day))
+    of_group: dict[str, date] = {}
+    for group, source, _ in ran:
+        of_group[group] = max(of_source[source], of_group.get(group, of_source[source]))
+    return of_group
 
 
 def burn(
     jobs: Iterable[RunningJob],
     site: BudgetSite,
     known: Mapping[str, Rate],
-    since: int,
+    since: Mapping[str, int],
     now: int,
     unfold: Callable[[str], Iterable[str]],
 ) -> dict[str, Burn]:
     """What each account's jobs cost, not rolled up to the accounts above.
 
     Args:
-        jobs: those that run, and those that ended after `since`.
+        jobs: those that run, and those that ended after the first moment of `since`.
         known: by node group; jobs on nodes without a rate cost nothing that is known.
-        since: the end of the last billed day, Unix seconds.
+        since: of each node group in `known` the end of the last billed day, Unix seconds.
         unfold: a host list's names.
     """
     hourly: defaultdict[str, Fraction] = defaultdict(Fraction)
@@ -120,11 +137,12 @@ def burn(
     for job in jobs:
         if job.start is None:
             continue
-        per_hour = job_rate(job, site, known, tuple(unfold(job.nodes)))
-        seconds = min(job.end or now, now) - max(job.start, since)
-        unbilled[job.account] += per_hour * max(0, seconds) / _HOUR
+        parts = list(_parts(job, site, known, tuple(unfold(job.nodes))))
+        end = min(job.end or now, now)
+        seconds = ((max(0, end - max(job.start, since[group])), part) for group, part in parts)
+        unbilled[job.account] += sum((each * part for each, part in seconds), Fraction()) / _HOUR
         if job.end is None:
-            hourly[job.account] += per_hour
+            hourly[job.account] += sum((part for _, part in parts), Fraction())
             running[job.account] += 1
     return {
         name: Burn(_rounded(hourly[name]), _rounded(unbilled[name]), running[name])
@@ -136,16 +154,18 @@ def job_rate(
     job: RunningJob, site: BudgetSite, known: Mapping[str, Rate], nodes: tuple[str, ...]
 ) -> Fraction:
     """What a job costs an hour on some nodes, among which what it was given is spread evenly."""
-    return sum(_parts(job, site, known, nodes), Fraction())
+    return sum((part for _, part in _parts(job, site, known, nodes)), Fraction())
 
 
 def _parts(
     job: RunningJob, site: BudgetSite, known: Mapping[str, Rate], nodes: tuple[str, ...]
-) -> Iterator[Fraction]:
+) -> Iterator[tuple[str, Fraction]]:
+    """What the job costs an hour on each of its nodes, with the node's group."""
     for node in nodes:
         group = site.group_of_node.get(node)
         if group is not None and group.name in known:
-            yield _share(job, group, len(nodes), site.weights) * Fraction(known[group.name].per_node_hour)
+            share = _share(job, group, len(nodes), site.weights)
+            yield group.name, share * Fraction(known[group.name].per_node_hour)
 
 
 def _share(job: RunningJob, group: NodeGroup, nodes: int, weights: Weights) -> Fraction:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 
@@ -17,7 +17,7 @@ SITE = BudgetSite(
     ),
 )
 DAY = date(2026, 11, 20)
-RATE = {"gpu": Rate("gpu", Decimal(32), "USD", DAY)}
+RATE = {"gpu": Rate("gpu", Decimal(32), "USD", DAY, DAY)}
 HOUR = 3600
 
 
@@ -34,7 +34,7 @@ class Job:
 
 
 def burnt(*jobs: Job, since: int = 0, now: int = 2 * HOUR) -> dict[str, Burn]:
-    return burn(jobs, SITE, RATE, since, now, lambda names: names.split(","))
+    return burn(jobs, SITE, RATE, {"gpu": since}, now, lambda names: names.split(","))
 
 
 def row(day: int, amount: str, hours: str = "0", group: str = "gpu", currency: str = "USD") -> BillRow:
@@ -59,10 +59,18 @@ def test_a_rate_is_what_a_groups_nodes_cost_by_their_hours() -> None:
         row(17, "999", "1", currency="EUR"),
         row(18, "70", "0"),
     ]
-    paid, hours = 7 * 480 + 24, 7 * 24
+    paid, hours, last = 7 * 480 + 24, 7 * 24, date(2026, 11, 17)
     assert rates(rows, "USD") == {
-        "gpu": Rate("gpu", Decimal(paid / hours).quantize(Decimal("0.000001")), "USD", date(2026, 11, 17))
+        "gpu": Rate("gpu", Decimal(paid / hours).quantize(Decimal("0.000001")), "USD", last, last)
     }
+
+
+def test_the_bill_of_own_nodes_reaches_further_than_a_clouds() -> None:
+    """A group that had no nodes for days is billed as far as all that its provider bills."""
+    own = replace(row(20, "24", "24", group="odd"), source="rate-card")
+    rows = [row(17, "480", "24"), row(18, "480", "24", group="other"), own]
+    found = rates(rows, "USD")
+    assert {name: rate.billed.day for name, rate in found.items()} == {"gpu": 18, "odd": 20, "other": 18}
 
 
 def test_a_group_whose_nodes_never_ran_has_no_rate() -> None:

@@ -72,7 +72,7 @@ def test_what_ran_since_the_last_billed_day_counts_at_its_rate(
 def test_what_runs_on_a_cluster_whose_bill_names_no_groups_has_a_rate(
     engine: Engine, site: BudgetSite, now: int, november: Month
 ) -> None:
-    """HyperPod's bill tells the cluster and the type: 100 for 25 hours is that type's group's, as in the books."""
+    """HyperPod's bill tells the cluster and the type: 100 for 25 hours is its group's, as in the books."""
     types = {"reserved": "ml.p5.48xlarge"}
     groups = tuple(replace(each, instance_type=types.get(each.name, "")) for each in site.node_groups)
     hyperpod = replace(site, node_groups=groups)
@@ -87,6 +87,22 @@ def test_what_runs_on_a_cluster_whose_bill_names_no_groups_has_a_rate(
         append_pulled(session, Pulled("aws-ce", site.metric, november, frame_of([of_type])), now)
     found = measure(engine, hyperpod, Running(now - 7200), now)
     assert found == {"nlp-lab-a": Burn(Decimal(4), Decimal(8), 1)}
+
+
+def test_own_nodes_that_are_billed_by_the_hour_hide_nothing_of_the_cloud(
+    engine: Engine, site: BudgetSite, now: int, november: Month
+) -> None:
+    """The cloud's bill has the day before yesterday, that of own nodes today: the cloud's 36 hours count."""
+    today = day_of(now)
+    for source, group, day in (
+        ("aws-ce", "reserved", today - timedelta(days=2)),
+        ("rate-card", "shared", today),
+    ):
+        words = (source, day, group, "x", site.metric, "USD", Decimal(24), Decimal(12))
+        with writing(engine) as session:
+            append_pulled(session, Pulled(source, site.metric, november, frame_of([BillRow(*words)])), now)
+    found = measure(engine, site, Running(now - 86400 * 5), now)
+    assert found == {"nlp-lab-a": Burn(Decimal(2), Decimal(72), 1)}
 
 
 def test_a_reading_from_before_the_bill_came_counts_no_more(
