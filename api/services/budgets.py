@@ -124,7 +124,21 @@ def _with_site(rows: list[Stored], account: Account, today: date) -> list[Stored
         rows.append(Stored(today if rows else BEGINNING, account.spec, from_site=True))
     if account.spec is None and rows and rows[-1].from_site:
         return []
-    return sorted(rows, key=lambda row: row.effective)
+    return _in_order(rows)
+
+
+def _in_order(rows: Sequence[Stored]) -> list[Stored]:
+    """By the day from which they count; of those that count for one period the newest word comes last.
+
+    Args:
+        rows: the oldest word first.
+    """
+    days: list[date] = []
+    for row in rows:
+        period = period_of(row.spec.calendar, row.effective)
+        before = [day for day in days if period is not None and day < period.end]
+        days.append(max([row.effective, *before]))
+    return [row for _, row in sorted(zip(days, rows, strict=True), key=lambda pair: pair[0])]
 
 
 def approvals_of_all(session: Session) -> dict[str, list[Approval]]:

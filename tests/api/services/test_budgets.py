@@ -93,6 +93,30 @@ def test_a_change_of_the_site_file_is_the_newest_word(
         assert [row.spec.amount for row in versions(session, newer, TODAY)] == [25000, 1, 7]
 
 
+def test_of_two_words_for_one_period_the_newer_counts_whatever_their_days(
+    engine: Engine, site: BudgetSite, change: Change
+) -> None:
+    """The site file is changed on the 21st; who sets a budget then sets it from the 1st on, for all November.
+    What was planned for December stays."""
+    nlp = site.by_name["nlp"]
+    with writing(engine) as session:
+        record_site(session, site, change.at)
+    planned = spec_of(site, "nlp", amount=Decimal(9))
+    set_budget(engine, site, nlp, planned, date(2026, 12, 1), change)
+    by_file = tuple(
+        replace(each, spec=spec_of(site, "nlp", amount=Decimal(7))) if each is nlp else each
+        for each in site.accounts
+    )
+    newer = replace(site, accounts=by_file)
+    set_budget(engine, newer, newer.by_name["nlp"], spec_of(site, "nlp", amount=Decimal(8)), FIRST, change)
+    days = (date(2026, 10, 31), TODAY, date(2026, 12, 1))
+    found = [current(engine, newer, "nlp", day) for day in days]
+    assert [row.spec.amount if row else None for row in found] == [25000, 8, 9]
+    outlook = read_outlook(engine, newer, newer.by_name["nlp"], change.at)
+    assert outlook is not None
+    assert outlook.spendable.amount == 8
+
+
 def test_a_budget_that_left_the_site_file_is_gone_and_a_persons_stays(
     engine: Engine, site: BudgetSite, change: Change
 ) -> None:
