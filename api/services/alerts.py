@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from api.db.budget_models import AlertAttempt, AlertMessage, BudgetAlert
 from api.db.engine import reading, writing
-from api.services.budgets import in_effect, record_site, versions
+from api.services.budgets import in_effect, is_new, record_site, versions
 from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.allowance import Notify
 from hpctools.budget.money import to_places
@@ -49,12 +49,14 @@ class Alert:
 def raise_alerts(engine: Engine, site: BudgetSite, now: int) -> int:
     """Store the alerts that are due and were not told yet, with their messages; return how many.
 
-    An alert belongs to a budget as it was set: a changed budget tells its thresholds anew.
+    An alert belongs to a budget as it was set: a changed budget tells its thresholds anew. What the site file
+    says of budgets is kept, whatever is due: it counts from the day on which that was seen first.
     """
     outlooks = read_outlooks(engine, site, now)
     reached = [each for each in outlooks if any(due(each.version.spec, each.position))]
-    if not reached:
-        return 0
+    with reading(engine) as session:
+        if not reached and not is_new(session, site, day_of(now)):
+            return 0
     with writing(engine) as session:
         record_site(session, site, now)
         return sum(_raise(session, outlook, now) for outlook in reached)

@@ -166,11 +166,17 @@ def in_effect(known: Sequence[Stored], day: date) -> Stored | None:
 
 
 def record_site(session: Session, site: BudgetSite, at: int) -> None:
-    """Keep what the site file says and did not say before, so that alerts can refer to it."""
+    """Keep what the site file says and did not say before: alerts refer to it, and periods that are over."""
     for account in site.accounts:
         for row in versions(session, account, day_of(at)):
             if row.id is None:
                 _insert(session, account.name, row, Change(SITE_FILE, at, "the site file says so"))
+
+
+def is_new(session: Session, site: BudgetSite, today: date) -> bool:
+    """Whether the site file says what `record_site` has not kept yet."""
+    known = versions_of(session, site.accounts, today)
+    return any(row.id is None for rows in known.values() for row in rows)
 
 
 def with_budgets(engine: Engine, site: BudgetSite, today: date) -> BudgetSite:

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from api.db.engine import reading
 from api.services.alerts import Alert, listed, raise_alerts
-from api.services.budgets import Change, approve, set_budget
+from api.services.budgets import Change, approve, in_effect, set_budget, versions
 from hpctools.budget.allowance import Notify, Spec
 from hpctools.budget.money import to_places
+from hpctools.budget.month import day_of
 from hpctools.budget.tree import BudgetSite
 
 FIRST = date(2026, 11, 1)
@@ -51,6 +53,21 @@ def test_each_threshold_is_told_once(engine: Engine, small: BudgetSite, now: int
     )
     assert (found[0].period_first, found[0].allowed, found[0].currency) == (FIRST, Decimal(1000), "USD")
     assert found[0].reached == Decimal("789.01")
+
+
+def test_a_month_that_is_over_keeps_the_budget_that_the_site_file_gave_it(
+    engine: Engine, site: BudgetSite, now: int
+) -> None:
+    """1,000 until the file says 700 in November and 500 in December; nobody has spent anything."""
+    december = now + 20 * 86400
+    for amount, at in ((1000, now - 3600), (700, now), (700, now + 60), (500, december)):
+        said = only(site, "nlp", Spec(Decimal(amount), "USD"))
+        assert raise_alerts(engine, said, at) == 0
+    with reading(engine) as session:
+        known = versions(session, said.by_name["nlp"], day_of(december))
+    days = (date(2026, 10, 31), date(2026, 11, 1), date(2026, 12, 1))
+    found = [in_effect(known, day) for day in days]
+    assert [each.spec.amount if each else None for each in found] == [1000, 700, 500]
 
 
 def test_several_services_at_once_tell_it_once(engine: Engine, small: BudgetSite, now: int) -> None:
