@@ -40,6 +40,10 @@ class TokenRefusedError(BudgetError):
     """The service does not take the token: it is not, or no longer, one of its own."""
 
 
+class MissingError(BudgetError):
+    """There is no such thing, or not for this token."""
+
+
 @dataclass(frozen=True)
 class Service:
     """Where the service is, and who asks.
@@ -75,7 +79,7 @@ class Service:
             UnreachableError: it does not answer, or cannot; or something else answers in its place, which has
                 not the words that the service has, or other things in them (`hpctools.budget.answers`).
             BudgetError: it refuses; the message is its own. A TokenRefusedError when the token does not hold,
-                a ConflictError for a 409.
+                a MissingError for a 404, a ConflictError for a 409.
         """
         return self._asked(method, path, body, if_match)[0]
 
@@ -224,6 +228,7 @@ def _printable(text: str, where: str) -> str:
 
 _REFUSALS: dict[int, type[BudgetError]] = {
     http.client.UNAUTHORIZED: TokenRefusedError,
+    http.client.NOT_FOUND: MissingError,
     http.client.CONFLICT: ConflictError,
 }
 

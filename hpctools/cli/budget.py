@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from hpctools.budget.service import Service, find_service
+from hpctools.budget.service import MissingError, Service, find_service
 from hpctools.cli import budget_text
 from hpctools.cli.budget_enforce import enforce
 from hpctools.cli.budget_jobs import job, jobs, runs
@@ -57,8 +59,7 @@ def status(account: str | None, as_json: bool) -> None:
     Example:  hpctools budget status nlp
     """
     here = service()
-    names = [account] if account else [each["name"] for each in here.ask("GET", "/v1/accounts")["accounts"]]
-    found = [here.ask("GET", path(name, "outlook")) for name in names if account or _has_budget(here, name)]
+    found = [here.ask("GET", path(account, "outlook"))] if account else list(_outlooks(here))
     told({"accounts": found}, as_json, budget_text.outlooks(found))
     if any(each["left"].startswith("-") for each in found):
         raise SystemExit(1)
@@ -182,8 +183,11 @@ def forecast(account: str, as_json: bool) -> None:
     told(answer, as_json, budget_text.forecast(account, answer))
 
 
-def _has_budget(here: Service, account: str) -> bool:
-    return account != "root" and bool(here.ask("GET", path(account, "budget"))["versions"])
+def _outlooks(here: Service) -> Iterator[Any]:
+    """Where all accounts are that have a budget today: a grant may be over, or not have begun."""
+    for account in here.ask("GET", "/v1/accounts")["accounts"]:
+        with suppress(MissingError):
+            yield here.ask("GET", path(account["name"], "outlook"))
 
 
 def _present(here: Service, account: str) -> tuple[dict[str, Any], str]:

@@ -85,6 +85,15 @@ def test_a_head_sees_their_department_splits_it_and_approves(call: Call) -> None
     )
 
 
+def test_a_grant_that_is_over_keeps_no_other_account_from_being_told(call: Call) -> None:
+    grant = ("--amount", "10", "--period", "once", "--first", "2026-11-02", "--last", "2026-11-03")
+    done = call("set", "cv", *grant, "--effective", "2026-11-21", "--why", "a grant")
+    assert (done.exit_code, done.stdout.split(":")[0]) == (0, "cv")
+    lines = call("status").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["account", "nlp", "dl", "dl-lab-a"]
+    assert "refuses (404)" in str(call("status", "cv").exception)
+
+
 def test_no_head_raises_their_own_budget(call: Call) -> None:
     refused = call("set", "nlp", "--amount", "99999", "--why", "x", account="nlp")
     assert isinstance(refused.exception, BudgetError)
