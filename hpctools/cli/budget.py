@@ -103,9 +103,9 @@ def set_(account: str, effective: str | None, why: str, as_json: bool, **options
     """
     here = service()
     words, tag = _present(here, account)
-    words.update(_stated(options))
-    if options["policy"] is not None:
-        words["enforce"] = {**words.get("enforce", {}), "policy": options["policy"], "tier": options["tier"]}
+    words = {**_kept(words, options), **_stated(options)}
+    if options["policy"] is not None or options["tier"] is not None:
+        words["enforce"] = _enforced(words.get("enforce", {}), options["policy"], options["tier"])
     if "amount" not in words:
         raise UsageError(f"{account} has no budget yet", "give --amount")
     body = _body(budget=words, effective=effective, why=why)
@@ -195,6 +195,23 @@ def _present(here: Service, account: str) -> tuple[dict[str, Any], str]:
     answer, tag = here.look(path(account, "budget"))
     known = answer["versions"]
     return (dict(known[-1]["budget"]) if known else {}), tag
+
+
+def _kept(words: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """An account's last budget without what only goes with something that is otherwise from now on."""
+    gone: tuple[str, ...] = ()
+    if options["period"] not in (None, words.get("period")):
+        gone += ("starts", "first", "last")
+    if options["carry_over"] == "none":
+        gone += ("carry_at_most",)
+    return {word: value for word, value in words.items() if word not in gone}
+
+
+def _enforced(present: dict[str, Any], policy: str | None, tier: str | None) -> dict[str, Any]:
+    """The words of `enforce`: the tier that there is stays with the policy that needs one."""
+    chosen = policy or present.get("policy", "off")
+    kept = present.get("tier") if chosen == "lower-tier" else None
+    return {**present, "policy": chosen, "tier": tier or kept}
 
 
 def _stated(options: dict[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,42 @@ def test_an_administrator_changes_what_is_named_and_nothing_else(call: Call) -> 
     assert "by t-" in call("show", "nlp").stdout
 
 
+@pytest.mark.parametrize(
+    ("before", "then", "expected"),
+    [
+        (
+            ("--period", "yearly", "--starts", "10-01"),
+            ("--period", "monthly"),
+            {"period": "monthly", "starts": []},
+        ),
+        (
+            ("--period", "once", "--first", "2026-11-01", "--last", "2026-12-24"),
+            ("--period", "quarterly", "--starts", "11-01"),
+            {"period": "quarterly", "starts": ["11-01"], "first": None, "last": None},
+        ),
+        ((), ("--carry-over", "none"), {"carry_over": "none", "carry_at_most": None}),
+        (
+            ("--enforce", "lower-tier", "--tier", "low"),
+            ("--tier", "lowest"),
+            {"enforce": {"policy": "lower-tier", "tier": "lowest", "at": 100, "grace": 259200}},
+        ),
+        (
+            ("--enforce", "lower-tier", "--tier", "low"),
+            ("--enforce", "block"),
+            {"enforce": {"policy": "block", "tier": None, "at": 100, "grace": 259200}},
+        ),
+    ],
+)
+def test_what_goes_with_a_word_that_changes_goes_with_it(
+    call: Call, before: tuple[str, ...], then: tuple[str, ...], expected: dict[str, Any]
+) -> None:
+    for words in filter(None, (before, then)):
+        done = call("set", "nlp", *words, "--why", "x")
+        assert done.exit_code == 0, done.exception
+    last = json.loads(call("show", "nlp", "--json").stdout)["versions"][-1]["budget"]
+    assert {word: last[word] for word in expected} == expected
+
+
 def test_a_change_by_somebody_else_meanwhile_is_not_overwritten(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +172,7 @@ def test_a_change_by_somebody_else_meanwhile_is_not_overwritten(
 def test_what_cannot_be_is_refused_with_the_reason(call: Call) -> None:
     over = call("split", "nlp", "nlp-lab-a=25000.01", "--why", "x", account="nlp")
     assert "add up to 25000.01 USD, and it has 25000.00" in str(over.exception)
-    strange = call("set", "nlp", "--carry-over", "none", "--why", "x")
+    strange = call("set", "nlp", "--carry-over", "none", "--carry-at-most", "5", "--why", "x")
     assert "carry_over beside carry_at_most" in str(strange.exception)
     assert isinstance(call("show", "cv", account="nlp").exception, BudgetError)
     assert isinstance(call("split", "nlp", "x", "--why", "x").exception, UsageError)
