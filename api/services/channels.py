@@ -47,7 +47,7 @@ class Mail:
                 if relay.has_extn("starttls"):
                     relay.starttls(context=ssl.create_default_context())
                 relay.send_message(self._mail(message))
-        except (OSError, smtplib.SMTPException) as error:
+        except (OSError, smtplib.SMTPException, ValueError) as error:
             raise DeliveryError(f"mail to {message.target}: {error}") from None
 
     def _mail(self, message: Message) -> EmailMessage:
@@ -105,10 +105,13 @@ class Webhook:
         Raises:
             DeliveryError: the address is not allowed, does not answer, or refuses.
         """
-        url = urlsplit(message.target)
+        try:
+            url = urlsplit(message.target)
+            port = url.port or (443 if url.scheme == "https" else 80)
+        except ValueError as error:
+            raise DeliveryError(f"webhook {message.target}: {error}") from None
         if not url.hostname or url.scheme not in (("https", "http") if self.inside else ("https",)):
             raise DeliveryError(f"webhook {message.target}: only https is allowed")
-        port = url.port or (443 if url.scheme == "https" else 80)
         body = json.dumps(message.body, sort_keys=True).encode()
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         try:

@@ -72,7 +72,7 @@ def store(engine: Engine, channel: str, target: str, now: int) -> None:
                 alert_id=alert.id,
                 channel=channel,
                 target=target,
-                key="k1",
+                key=f"k{alert.id}",
                 body=json.dumps(BODY),
                 created_at=now,
             )
@@ -90,6 +90,26 @@ class Recorder:
         self.got.append(message)
         if len(self.got) <= self.failures:
             raise DeliveryError("not now")
+
+
+@pytest.mark.parametrize(
+    ("channel", "target"),
+    [
+        ("webhook", "https://hooks.example:99999/x"),
+        ("webhook", "https://[hooks/x"),
+        ("mail", "=?utf-8?q?=0a?=@uni.example"),
+    ],
+)
+def test_an_address_that_is_none_keeps_no_other_message_back(
+    engine: Engine, now: int, relay: MailServer, channel: str, target: str
+) -> None:
+    relayed = Mail("127.0.0.1", relay.server_address[1], "budgets@uni.example")
+    recorder = Recorder()
+    store(engine, channel, target, now)
+    store(engine, "sns", "topic", now)
+    channels = {"webhook": Webhook(), "mail": relayed, "sns": recorder}
+    assert deliver(engine, channels, now) == Delivered(sent=1, failed=1)
+    assert [each.target for each in recorder.got] == ["topic"]
 
 
 # --- when it is tried --------------------------------------------------------------------------------------
