@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Protocol, cast
 
@@ -19,7 +20,8 @@ from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.enforcement import Kind, Live, Ours, Step, Wish, plan, undo
 from hpctools.budget.thresholds import reaches
 from hpctools.budget.tree import BudgetSite
-from hpctools.errors import BudgetError
+from hpctools.errors import BudgetError, CommandError, CommandTimeout
+from hpctools.slurm.cli import SILENCE
 
 STALE_SECONDS = 2 * 86400
 """With data that is older nothing is taken and nothing is given back."""
@@ -103,6 +105,7 @@ def apply(
     Raises:
         BudgetError: somebody else is at it, or Slurm is not as it was told.
         CommandError: Slurm does not answer, or refuses; what was done is known, and the next apply goes on.
+            What is refused of one account is told after the others have been done.
     """
     with alone(engine, "enforce") as mine:
         _check_alone(mine)
@@ -187,12 +190,31 @@ def _carry_out(
         told = [asdict(step) for step in steps]
         audit.record(session, change.principal, action, subject, None, told, at=change.at)
         session.add_all(_act(step, "begun", change) for step in steps if step.action == "take")
+    refused: dict[str | Step, CommandError] = {}
     live = slurm.live([step.account for step in steps])
     for account in dict.fromkeys(step.account for step in steps if step.kind == "limit"):
-        _set_limits(slurm, account, steps, live)
-    for step in steps:
-        _change_job(slurm, step)
-    _read_back(engine, slurm, steps, change)
+        with _noted(refused, account):
+            _set_limits(slurm, account, steps, live)
+    rest = [step for step in steps if step.account not in refused]
+    for step in rest:
+        with _noted(refused, step):
+            _change_job(slurm, step)
+    _read_back(engine, slurm, [step for step in rest if step not in refused], change)
+    for error in refused.values():
+        raise error
+
+
+@contextmanager
+def _noted(refused: dict[str | Step, CommandError], what: str | Step) -> Iterator[None]:
+    """What Slurm refuses of one account or job keeps nothing from the others; if nobody answers, it ends."""
+    try:
+        yield
+    except CommandTimeout:
+        raise
+    except CommandError as error:
+        if SILENCE.search(error.stderr_tail):
+            raise
+        refused[what] = error
 
 
 def _set_limits(slurm: Limits, account: str, steps: Sequence[Step], live: Live) -> None:

@@ -8,12 +8,12 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, insert, select
 
 from api.db.access_models import AuditEntry
 from api.db.alone import alone
-from api.db.budget_models import EnforcementAct
-from api.db.engine import reading
+from api.db.budget_models import BurnReading, EnforcementAct
+from api.db.engine import reading, writing
 from api.services.budgets import Change, approve
 from api.services.enforcement import STALE_SECONDS, apply, give_back, make_plan
 from hpctools.budget.allowance import Enforcement, Spec
@@ -147,6 +147,40 @@ def test_who_fails_in_the_middle_goes_on_later(engine: Engine, over: BudgetSite,
     cluster.broken = False
     assert act(over, engine, cluster, now + 2 * DAY) == ["take limit nlp", "take hold 7"]
     assert act(over, engine, cluster, now + 2 * DAY) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "held"), [("You gave a bad qos 'lowww'", True), ("Connection refused", False)]
+)
+def test_what_is_refused_of_one_account_keeps_nothing_from_the_others(
+    engine: Engine, over: BudgetSite, now: int, said: str, held: bool
+) -> None:
+    """cv's tier is none that Slurm knows: nlp is held all the same. Where nobody answers no more is tried."""
+    of_both = {"nlp-lab-a": "20000.5", "cv-lab-a": "5000"}
+    with writing(engine) as session:
+        more = {"at": now + 1, "per_hour": Decimal(1), "jobs": 1}
+        told = [{"account": name, "unbilled": Decimal(cost), **more} for name, cost in of_both.items()]
+        session.execute(insert(BurnReading), told)
+    wrong = Spec(Decimal(1000), "USD", enforcement=Enforcement("lower-tier", 100, 0, "lowww"))
+    right = Spec(Decimal(1000), "USD", enforcement=Enforcement("hold"))
+    specs = {"nlp": right, "cv": wrong}
+    by_name = sorted(over.accounts, key=lambda each: each.name)
+    both = replace(over, accounts=tuple(replace(each, spec=specs.get(each.name)) for each in by_name))
+
+    class Strict(Cluster):
+        def set_limits(
+            self, account: str, changes: Mapping[str, tuple[str, str]], mark: Mapping[str, str]
+        ) -> None:
+            if account == "cv":
+                raise CommandError("sacctmgr failed", argv=("sacctmgr",), code=1, stderr=said)
+            super().set_limits(account, changes, mark)
+
+    cluster = Strict({}, {}, {7: PendingJob(7, 1, "nlp-lab-a", "high")})
+    for moment in (now + 1, now + 2):
+        with pytest.raises(CommandError):
+            act(both, engine, cluster, moment)
+    assert cluster.jobs[7].held == held
+    assert cluster.marks == ({"nlp": {"GrpSubmitJobs": ""}} if held else {})
 
 
 def test_one_at_a_time(engine: Engine, over: BudgetSite, now: int) -> None:
