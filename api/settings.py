@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from api.auth.provider import Client, Provider, check_role
 from api.logs import Format
@@ -136,4 +136,9 @@ def read_settings() -> Settings:
         raise UsageError(
             f"HPCTOOLS_API_{name}={first['input']!r} cannot be used: {first['msg']}",
             "change the variable and start again",
+        ) from None
+    except SettingsError:  # of the one variable that is JSON; what it says names the field, not why
+        raise UsageError(
+            "HPCTOOLS_API_OIDC_GROUPS cannot be used: it is no JSON",
+            """write it like {"nlp-chairs": "head:nlp"}, in a shell within '...'""",
         ) from None

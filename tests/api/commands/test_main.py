@@ -120,6 +120,14 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "HPCTOOLS_API_METRIC='Cost' cannot be used" in done.stderr
 
 
+def test_groups_that_lost_their_quotes_in_a_shell_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCTOOLS_API_OIDC_GROUPS", "{nlp-chairs: head:nlp}")
+    done = api("token", "list", check=False)
+    assert done.code == 2
+    assert done.stderr.startswith("hpctools-api: HPCTOOLS_API_OIDC_GROUPS cannot be used: it is no JSON; ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_tables_are_only_changed_when_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCTOOLS_API_MIGRATE", "false")
     assert "or run `hpctools-api migrate`" in api("token", "list", check=False).stderr
