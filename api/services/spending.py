@@ -240,7 +240,7 @@ def _newest(spending: Spending, today: date) -> KnownMonth:
 
 def last_burn(session: Session, site: BudgetSite, account: Account) -> tuple[int, Burn] | None:
     """The last reading of an account and those below it, and when it was taken."""
-    at = session.scalar(select(func.max(BurnReading.at)))
+    at = _last_reading(session)
     if at is None:
         return None
     mine = site.subtree(account.name)
@@ -250,7 +250,7 @@ def last_burn(session: Session, site: BudgetSite, account: Account) -> tuple[int
 
 def burn_of_all(session: Session, site: BudgetSite) -> dict[str, tuple[int, Burn]]:
     """The last reading of every account with those below it; accounts that run nothing have one, too."""
-    at = session.scalar(select(func.max(BurnReading.at)))
+    at = _last_reading(session)
     if at is None:
         return {}
     found: defaultdict[str, list[BurnReading]] = defaultdict(list)
@@ -258,6 +258,11 @@ def burn_of_all(session: Session, site: BudgetSite) -> dict[str, tuple[int, Burn
         for name in site.lineage(row.account):
             found[name].append(row)
     return {name: (at, _together(found[name])) for name in site.by_name}
+
+
+def _last_reading(session: Session) -> int | None:
+    """When the newest reading was taken: one of a clock that was ahead has a later moment and is older."""
+    return session.scalar(select(BurnReading.at).order_by(BurnReading.id.desc()).limit(1))
 
 
 def _together(rows: Sequence[BurnReading]) -> Burn:

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from api.db.bill_store import Pulled, append_pulled
 from api.db.engine import reading, writing
 from api.services.burning import LONGEST_DAYS, current_rates, measure
-from api.services.spending import read_outlook
+from api.services.spending import burn_of_all, last_burn, read_outlook
 from api.services.watch import Watcher
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import frame_of
@@ -143,6 +143,21 @@ def test_when_nothing_runs_any_more_the_reading_says_so(
     outlook = read_outlook(engine, site, site.by_name["nlp"], now + 1)
     assert outlook is not None
     assert outlook.burn == Burn()
+
+
+def test_a_reading_of_a_clock_that_was_ahead_counts_until_the_next_one(
+    engine: Engine, site: BudgetSite, now: int
+) -> None:
+    measure(engine, site, Running(now - 60), now + 365 * 86400)
+
+    class Nobody:
+        def since(self, day: date, now: int) -> Iterable[JobRecord]:
+            return []
+
+    measure(engine, site, Nobody(), now)
+    with reading(engine) as session:
+        assert last_burn(session, site, site.by_name["nlp"]) == (now, Burn())
+        assert burn_of_all(session, site)["nlp"] == (now, Burn())
 
 
 @pytest.mark.parametrize("twice", [False, True])
