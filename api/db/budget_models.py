@@ -54,7 +54,11 @@ class BudgetApproval(Base):
 
 
 class BurnReading(Base):
-    """What an account's jobs cost at one time, not rolled up to the accounts above."""
+    """What an account's jobs cost at one time, not rolled up to the accounts above.
+
+    Attributes:
+        days: what of `unbilled` ran on which UTC day: a JSON object of amounts as text.
+    """
 
     __tablename__ = "burn_reading"
     __table_args__ = (UniqueConstraint("at", "account"),)
@@ -65,6 +69,7 @@ class BurnReading(Base):
     per_hour: Mapped[Decimal] = mapped_column(Exact)
     unbilled: Mapped[Decimal] = mapped_column(Exact)
     jobs: Mapped[int]
+    days: Mapped[str] = mapped_column(Text, default="{}", server_default="{}")
 
 
 class BudgetAlert(Base):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import Engine, insert, select
 from sqlalchemy.orm import Session
@@ -78,9 +80,19 @@ def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dic
     recent = list(jobs.since(min([*first.values(), today]), now))
     since = {name: day_start(day) for name, day in first.items()}
     found = burn(recent, site, known, since, now, expand)
-    rows = [{"at": now, "account": name, **vars(each)} for name, each in found.items()]
     # A reading of nothing is a reading, too: what was running before does no longer.
-    rows = rows or [{"at": now, "account": "", **vars(Burn())}]
+    rows = [_row(now, name, each) for name, each in (found or {"": Burn()}).items()]
     with writing(engine) as session:
         session.execute(insert(BurnReading), rows)
     return found
+
+
+def _row(at: int, account: str, burn: Burn) -> dict[str, Any]:
+    days = {str(day): f"{amount:f}" for day, amount in burn.days.items()}
+    return {"at": at, "account": account, **vars(burn), "days": json.dumps(days)}
+
+
+def stored(row: BurnReading) -> Burn:
+    """A reading of one account as it was measured; those of earlier releases tell no days."""
+    days = {date.fromisoformat(day): Decimal(amount) for day, amount in json.loads(row.days).items()}
+    return Burn(row.per_hour, row.unbilled, row.jobs, days)

@@ -17,6 +17,7 @@ from api.db.budget_models import BurnReading
 from api.db.engine import reading
 from api.db.models import AttributionRun
 from api.services.budgets import Stored, approvals, approvals_of_all, in_effect, versions, versions_of
+from api.services.burning import stored
 from api.services.month_days import MonthDays, read_month_days
 from api.services.statements import read_statement
 from hpctools.budget.allowance import Approval, Period, Spendable, period_of, spendable
@@ -211,7 +212,7 @@ def _outlook(held: _Held, spending: Spending, today: date) -> Outlook | None:
         version=version,
         spendable=may,
         billed=spending.of(period),
-        burn=unbilled(held.burning, state.as_of),
+        burn=unbilled(held.burning, state.as_of, period),
         forecast=_forecast(spending, period, today, state),
         as_of=state.as_of,
         billed_through=state.billed_through,
@@ -266,10 +267,15 @@ def _last_reading(session: Session) -> int | None:
 
 
 def _together(rows: Sequence[BurnReading]) -> Burn:
+    found = [stored(row) for row in rows]
+    days: defaultdict[date, Decimal] = defaultdict(Decimal)
+    for day, amount in (each for burn in found for each in burn.days.items()):
+        days[day] += amount
     return Burn(
-        total(row.per_hour for row in rows),
-        total(row.unbilled for row in rows),
-        sum(row.jobs for row in rows),
+        total(each.per_hour for each in found),
+        total(each.unbilled for each in found),
+        sum(each.jobs for each in found),
+        dict(days),
     )
 
 
@@ -291,14 +297,20 @@ def spending_of(engine: Engine, site: BudgetSite, account: Account) -> Spending:
     return Spending(statement)
 
 
-def unbilled(burning: tuple[int, Burn] | None, as_of: int | None) -> Burn:
-    """What counts of a reading beside the bill.
+def unbilled(burning: tuple[int, Burn] | None, as_of: int | None, period: Period) -> Burn:
+    """What counts of a reading beside the bill, in a period that today lies in.
 
-    A reading from before the last reconciliation may count what is billed by now: it counts no more."""
+    A reading from before the last reconciliation may count what is billed by now: it counts no more. What ran
+    before the period began is of the one before, whose bill comes within days.
+    """
     if burning is None:
         return Burn()
     at, burn = burning
-    return burn if as_of is None or at >= as_of else Burn(burn.per_hour, ZERO, burn.jobs)
+    before = total(amount for day, amount in burn.days.items() if day < period.first)
+    counts = difference(burn.unbilled, before)
+    if (as_of is not None and at < as_of) or day_of(at) < period.first:
+        counts = ZERO
+    return Burn(burn.per_hour, counts, burn.jobs)
 
 
 def _forecast(spending: Spending, period: Period, today: date, state: KnownMonth) -> Forecast | None:

@@ -95,7 +95,7 @@ def read_standing(engine: Engine, site: BudgetSite, report: Report, now: int) ->
         return Standing(report.spent, allowed, other, Burn(), None)
     with reading(engine) as session:
         burning = last_burn(session, site, account)
-    burn = unbilled(burning, report.quality.as_of)
+    burn = unbilled(burning, report.quality.as_of, period)
     ahead = read_forecast(engine, site, account, period, now)
     return Standing(report.spent, allowed, other, burn, ahead)
 

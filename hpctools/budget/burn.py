@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import date
+from dataclasses import dataclass, field
+from datetime import date, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
 from typing import Protocol
 
 from hpctools.budget.bill import BillRow
 from hpctools.budget.money import ZERO, total
+from hpctools.budget.month import day_of, day_start
 from hpctools.budget.tree import BudgetSite, NodeGroup, Weights
 
 RATE_DAYS = 7
@@ -70,11 +71,13 @@ class Burn:
         per_hour: of those that run now.
         unbilled: since the last billed day, of those that ran and run.
         jobs: how many run.
+        days: `unbilled` by UTC day; a day without cost may be missing.
     """
 
     per_hour: Decimal = ZERO
     unbilled: Decimal = ZERO
     jobs: int = 0
+    days: Mapping[date, Decimal] = field(default_factory=dict, compare=False)
 
 
 def rates(rows: Iterable[BillRow], currency: str) -> dict[str, Rate]:
@@ -132,22 +135,33 @@ def burn(
         unfold: a host list's names.
     """
     hourly: defaultdict[str, Fraction] = defaultdict(Fraction)
-    unbilled: defaultdict[str, Fraction] = defaultdict(Fraction)
+    unbilled: defaultdict[str, defaultdict[date, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
     running: defaultdict[str, int] = defaultdict(int)
     for job in jobs:
         if job.start is None:
             continue
         parts = list(_parts(job, site, known, tuple(unfold(job.nodes))))
-        end = min(job.end or now, now)
-        seconds = ((max(0, end - max(job.start, since[group])), part) for group, part in parts)
-        unbilled[job.account] += sum((each * part for each, part in seconds), Fraction()) / _HOUR
+        days = unbilled[job.account]
+        for group, part in parts:
+            for day, seconds in _by_day(max(job.start, since[group]), min(job.end or now, now)):
+                days[day] += part * seconds / _HOUR
         if job.end is None:
             hourly[job.account] += sum((part for _, part in parts), Fraction())
             running[job.account] += 1
+    found = {name: {day: _rounded(days[day]) for day in sorted(days)} for name, days in unbilled.items()}
     return {
-        name: Burn(_rounded(hourly[name]), _rounded(unbilled[name]), running[name])
-        for name in sorted(unbilled)
+        name: Burn(_rounded(hourly[name]), total(days.values()), running[name], days)
+        for name, days in sorted(found.items())
     }
+
+
+def _by_day(begin: int, end: int) -> Iterator[tuple[date, int]]:
+    """The UTC days of a span, and how many seconds of each it has."""
+    while begin < end:
+        day = day_of(begin)
+        until = min(end, day_start(day + timedelta(days=1)))
+        yield day, until - begin
+        begin = until
 
 
 def job_rate(

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from hpctools.budget.bill import BillRow
 from hpctools.budget.burn import Burn, Rate, burn, rates
+from hpctools.budget.month import day_start
 from hpctools.budget.tree import Account, BudgetSite, NodeGroup
 
 SITE = BudgetSite(
@@ -34,7 +35,9 @@ class Job:
 
 
 def burnt(*jobs: Job, since: int = 0, now: int = 2 * HOUR) -> dict[str, Burn]:
-    return burn(jobs, SITE, RATE, {"gpu": since}, now, lambda names: names.split(","))
+    found = burn(jobs, SITE, RATE, {"gpu": since}, now, lambda names: names.split(","))
+    assert all(sum(each.days.values()) == each.unbilled for each in found.values())
+    return found
 
 
 def row(day: int, amount: str, hours: str = "0", group: str = "gpu", currency: str = "USD") -> BillRow:
@@ -89,6 +92,16 @@ def test_what_it_was_given_is_spread_over_its_nodes() -> None:
 def test_only_what_is_not_billed_yet_counts() -> None:
     jobs = (Job(gpus=8), Job(gpus=8, end=HOUR), Job(gpus=8, end=10), Job(start=None))
     assert burnt(*jobs, since=HOUR // 2) == {"nlp": Burn(Decimal(32), Decimal(32 * 1.5 + 32 * 0.5), 1)}
+
+
+def test_what_is_unbilled_is_told_by_day() -> None:
+    """One job from 22:00 to 1:00, one from 23:00 to the end of the next day."""
+    begin = day_start(date(2026, 11, 30))
+    jobs = (Job(gpus=8, start=begin + 22 * HOUR, end=begin + 25 * HOUR), Job(gpus=8, start=begin + 23 * HOUR))
+    since, now = {"gpu": begin}, begin + 48 * HOUR
+    found = burn(jobs, SITE, RATE, since, now, lambda names: names.split(","))["nlp"]
+    assert found.days == {date(2026, 11, 30): Decimal(3 * 32), date(2026, 12, 1): Decimal(25 * 32)}
+    assert found.unbilled == 28 * 32
 
 
 def test_nodes_without_a_rate_and_strange_ones_cost_nothing_that_is_known() -> None:

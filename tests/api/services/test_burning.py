@@ -16,6 +16,7 @@ from api.db.engine import reading, writing
 from api.services.burning import LONGEST_DAYS, current_rates, measure
 from api.services.spending import burn_of_all, last_burn, read_outlook
 from api.services.watch import Watcher
+from hpctools.budget.allowance import Calendar
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import frame_of
 from hpctools.budget.burn import Burn
@@ -103,6 +104,34 @@ def test_own_nodes_that_are_billed_by_the_hour_hide_nothing_of_the_cloud(
             append_pulled(session, Pulled(source, site.metric, november, frame_of([BillRow(*words)])), now)
     found = measure(engine, site, Running(now - 86400 * 5), now)
     assert found == {"nlp-lab-a": Burn(Decimal(2), Decimal(72), 1)}
+
+
+@pytest.mark.parametrize(("kind", "counts"), [("monthly", 6), ("terms", 6), ("yearly", 30)])
+def test_what_ran_before_a_period_began_is_not_of_it(
+    kind: str, counts: int, engine: Engine, site: BudgetSite, now: int, november: Month
+) -> None:
+    """The bill reaches to 29 November, a job runs since: at six on 1 December 30 hours are unbilled."""
+    turn = day_start(november.next.start)
+    last = day_of(turn) - timedelta(days=2)
+    row = BillRow("aws-ce", last, "reserved", "x", site.metric, "USD", Decimal(100), Decimal(25))
+    with writing(engine) as session:
+        append_pulled(session, Pulled("aws-ce", site.metric, november, frame_of([row])), now)
+    nlp = site.by_name["nlp"]
+    assert nlp.spec is not None
+    starts = {"terms": ((6, 15), (12, 1)), "yearly": ((11, 1),)}.get(kind, ())
+    spec = replace(nlp.spec, calendar=Calendar(kind, starts))  # type: ignore[arg-type]
+    at_home = replace(site, accounts=tuple(replace(a, spec=spec) if a is nlp else a for a in site.accounts))
+
+    def counted(now: int) -> Decimal:
+        outlook = read_outlook(engine, at_home, at_home.by_name["nlp"], now)
+        assert outlook is not None
+        return outlook.burn.unbilled
+
+    jobs = Running(turn - 5 * 86400)
+    assert measure(engine, at_home, jobs, turn - 3600)["nlp-lab-a"].unbilled == 4 * 23
+    assert [counted(turn - 60), counted(turn + 60)] == [4 * 23, 4 * 23 if kind == "yearly" else 0]
+    measure(engine, at_home, jobs, turn + 6 * 3600)
+    assert counted(turn + 6 * 3600) == 4 * counts
 
 
 def test_a_reading_from_before_the_bill_came_counts_no_more(

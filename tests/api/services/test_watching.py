@@ -34,7 +34,7 @@ class Rounds:
     def __call__(self, now: int) -> Watched:
         self.made.append(now)
         with writing(self.engine) as session:
-            session.execute(insert(BurnReading), [{"at": now, "account": "", **vars(Burn())}])
+            session.execute(insert(BurnReading), [{"at": now, "account": "", **vars(Burn()), "days": "{}"}])
         return NOTHING
 
 
