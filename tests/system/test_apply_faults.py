@@ -44,6 +44,7 @@ def test_a_slurmctld_killed_during_the_action_comes_back_with_the_old_files(box:
     box.cluster.inside("scancel", str(job))
 
 
+@pytest.mark.releases(all="long")  # ours alone, whatever Slurm is
 def test_ctrl_c_in_the_middle_rolls_back_and_says_so(box: Applied, tmp_path: Path) -> None:
     old = box.read("/etc/slurm/slurm.conf")
     program = box.give("restart", "#!/bin/sh\ntouch /home/begun\nsleep 2\nexec sandbox-restart slurmctld\n")
@@ -62,6 +63,7 @@ def test_ctrl_c_in_the_middle_rolls_back_and_says_so(box: Applied, tmp_path: Pat
     assert box.plan(box.base)["changes"] == []
 
 
+@pytest.mark.releases(all="long")  # ours alone, whatever Slurm is
 def test_two_applies_at_once(box: Applied, tmp_path: Path) -> None:
     """The second is told who holds the lock, or waits."""
     waits = "timeout 60 sh -c 'until [ -e /home/refused ]; do sleep 0.1; done'"
@@ -81,6 +83,7 @@ def test_two_applies_at_once(box: Applied, tmp_path: Path) -> None:
     assert box.max_time() == "1-12:00:00"
 
 
+@pytest.mark.releases(all="long")  # ours alone, whatever Slurm is
 @pytest.mark.parametrize("lines", [1, 17, 20])
 @pytest.mark.slow
 def test_output_that_nobody_reads_to_its_end(lines: int, box: Applied) -> None:
@@ -124,6 +127,7 @@ def path(box: Applied) -> str:
     return box.cluster.inside("printenv", "PATH").stdout.strip()
 
 
+@pytest.mark.releases(all="long")  # ours alone, whatever Slurm is
 def test_a_dead_munge_is_named_at_once(box: Applied) -> None:
     """Each of Slurm's commands would try for 50 s: neither a plan nor an apply runs any."""
     old = box.read("/etc/slurm/slurm.conf")
