@@ -114,6 +114,10 @@ class Orders:
         """The coordinator was told something by us, perhaps what came of an order to save."""
         self.rests |= kind == "saved" and bool(self.last) and why == self.last
 
+    def can_save(self, *, has_state: bool) -> bool:
+        """Whether an order to save can be carried out: without a state of use it waits until there is one."""
+        return self.save is not None and has_state
+
     def rest(self, changed: threading.Condition, standing: int) -> None:
         """Wait for the word to end: whatever is done after what was saved last is done in vain.
 

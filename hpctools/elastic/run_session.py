@@ -307,12 +307,11 @@ class RunSession:
             self._changed.wait_for(lambda: until() or self._orders.end is not None)
 
     def _wait_parked(self, until: Callable[[], bool]) -> None:
-        """Nothing changes the state meanwhile, so it can be saved."""
-        while True:
-            self._wait(lambda: until() or self._orders.save is not None)
-            if self._orders.save is None or not isinstance(self._state, Restorable):
-                return
+        """Nothing changes the state meanwhile, so it can be saved: not one that a roll back gives up."""
+        self._wait(lambda: until() or self._orders.can_save(has_state=self._has_state))
+        while self._orders.can_save(has_state=self._has_state) and isinstance(self._state, Restorable):
             self._state._save_as_ordered()
+            self._wait(lambda: until() or self._orders.can_save(has_state=self._has_state))
 
     def _outcome(self, task: Task[Any], group: Group, generation: int, until: float = 0.0) -> Any:
         """What the group's task returns; None when we are called away from the generation before."""
@@ -344,7 +343,7 @@ class RunSession:
 
     def _go_if_told(self) -> None:
         if self._orders.end is not None and not self._orders.finished:
-            if self._orders.save is not None and self._has_state and isinstance(self._state, Restorable):
+            if self._orders.can_save(has_state=self._has_state) and isinstance(self._state, Restorable):
                 self._state._save_as_ordered()
             end_process(self._orders.end or 0)
 
