@@ -246,7 +246,8 @@ class Shards:
         if fresh is not None and new is not None:
             self._put_in_force(fresh, source, held, carried)
             self._origin, self.torn, self._moved_out = new.number, False, ()
-            self._before = tuple(each for each in held if each.version == source.version)
+            # Without the copies: `Copies` has them, and what waits here may be moved out, which empties it.
+            self._before = tuple(each for each in living if each.version == source.version)
         bytes_moved = {"received_bytes": carried.moved.received, "kept_bytes": carried.moved.kept}
         self.detail = {"source": source.name, "medium": medium, **bytes_moved}
         return True
