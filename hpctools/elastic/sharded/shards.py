@@ -99,6 +99,7 @@ class Shards:
         self._origin: int | None = None
         self._before: tuple[PartSet, ...] = ()
         self._moved_out: tuple[PartSet, ...] = ()
+        self._medium = room.MEMORY  # that they wait in
         self._plain_read: Mapping[str, Any] | None = None
         self.torn = False
         self.copies = Copies(setting.copy_steps)
@@ -313,12 +314,15 @@ class Shards:
         old_bytes = sum(each.bytes for each in held)
         if new is None or not old_bytes:
             return held, room.MEMORY
+        if self._moved_out:  # by an attempt that was left: they are what is held
+            return held, self._medium
         new_bytes = source.holders.bytes // new.world * self._setting.workers_per_node
         waiting = room.choose(new_bytes, old_bytes, room.free_memory(), room.places(self._setting.folder))
         if waiting.folder is None:
             return held, waiting.medium
         self._moved_out = tuple(_moved_out(each, waiting.folder) for each in held)
-        return list(self._moved_out), waiting.medium
+        self._medium = waiting.medium
+        return list(self._moved_out), self._medium
 
     def _prepared(self, source: Source, new: Group) -> _Next:
         """The model of the next generation, with room for what comes."""

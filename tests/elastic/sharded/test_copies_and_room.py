@@ -1,7 +1,8 @@
-"""Copies of shards outlive that what waits for the next generation is moved to a disk."""
+"""Shards that wait on a disk for the next generation: what more than one fault does to them."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ def trained() -> Any:
     return loader
 
 
+def has_no_room(monkeypatch: pytest.MonkeyPatch, disk: Path) -> None:
+    waiting = room.Waiting(room.LOCAL, disk)
+    monkeypatch.setattr(room, "choose", lambda new, old, memory, places: waiting)
+
+
 def recover(shards: Shards, number: int, *, torn: bool) -> dict[str, torch.Tensor]:
     """Somebody was lost, and perhaps what we have is of no use; returns what all go on with."""
     shards.torn = torn
@@ -46,10 +52,36 @@ def test_copies_that_a_recovery_took_are_whole_after_another_one_without_room(
     shards.copies.keep((copy_of(living),))
     expected = {name: each.clone() for name, each in living.tensors.items()}
     recover(shards, 2, torn=True)
-    disk = room.Waiting(room.LOCAL, tmp_path)
-    monkeypatch.setattr(room, "choose", lambda new, old, memory, places: disk)
+    has_no_room(monkeypatch, tmp_path)
     recover(shards, 3, torn=False)
     shards.settled()
     found = recover(shards, 4, torn=True)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("how", ["breaks", "is called away"])
+def test_a_recovery_that_does_not_end_is_followed_by_one_of_what_lies_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Another worker is lost while shards move, and there is still no room."""
+    shards: Shards = trained()._shards
+    living = shards.living()
+    assert living is not None
+    expected = {name: each.clone() for name, each in living.tensors.items()}
+    has_no_room(monkeypatch, tmp_path)
+    turns = iter(range(9))
+
+    def run(group: Group, work: Any) -> Any:
+        if next(turns) == 0:  # who has what
+            return work()
+        if how == "breaks":
+            raise RuntimeError("a peer is gone")
+        return None
+
+    with pytest.raises(RuntimeError) if how == "breaks" else nullcontext():
+        assert not shards.move(None, Group(2, 0, 1, None), run)
+    found = recover(shards, 3, torn=False)
+    assert shards.detail["medium"] == room.LOCAL
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
