@@ -94,6 +94,11 @@ class Adoption:
         self._ended.append(at)
         self._stopped.append(at)
 
+    def heard_again(self, agent: str, number: int, now: float, *, unforeseen: bool) -> None:
+        """An agent has come, and says what it began last: one that was replaced knows of no rank any more."""
+        if agent in self._reported and number < self.record.number:
+            self.forget(agent, now, unforeseen=unforeseen)
+
     def forget(self, agent: str, now: float, *, unforeseen: bool) -> None:
         """An agent is gone; what still ran there is lost unless it comes back in time and reports again."""
         if not self.record.over(agent):

@@ -290,6 +290,9 @@ class Generations(Ending):
     def _hear_of(self, agent: str, running: Mapping[str, Any], now: float) -> None:
         """An agent tells what a coordinator that is gone had begun there."""
         number, runs = int(running["generation"]), bool(running["ranks"])
+        if self._adoption is not None:
+            unforeseen = self._roster.stays(agent)
+            self._adoption.heard_again(agent, number, now, unforeseen=unforeseen)
         if self._goes_on(agent, number, running, now):
             return
         if runs and self.phase in ("waiting", "adopting") and number > self.generation:

@@ -151,6 +151,14 @@ class Cluster:
             node.say("leaving", 0, deadline=node.deadline)
         self.carry_out()
 
+    def replace_agent(self, node: Node) -> None:
+        """The agent was killed with its ranks, and another one comes before that was noticed."""
+        node.inbox.clear()
+        node.outbox.clear()
+        node.generation, node.begun, node.ranks, node.ending = 0, {}, {}, None
+        self.machine.joined(node.name, node.order, self.now, node.report(self.now))
+        self.carry_out()
+
     def living(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.alive and not node.released]
 

@@ -48,6 +48,21 @@ def test_ranks_that_ended_while_nobody_coordinated() -> None:
     assert found.recovered
 
 
+def test_an_agent_that_is_replaced_while_others_are_still_awaited_has_lost_its_ranks() -> None:
+    """Its line had not been noticed to break; the others were waited for in vain, and nothing ever ended."""
+    machine = Generations(Limits(sizes=(1, 2), per_node=1), not_before=NOW + 5)
+    runs = {**REPORT, "ranks": {"0": [30, 0, None, ""]}}
+    machine.joined("a0", (0,), NOW, runs)
+    machine.joined("a0", (0,), NOW + 1, {"generation": 0, "ranks": {}})
+    machine.joined("a1", (1,), NOW + 2, runs)
+    machine.tick(NOW + 6)
+    ends = [each.agent for each in machine.effects if isinstance(each, Tell) and each.message["do"] == "end"]
+    assert (machine.phase, "a1" in ends) == ("ending", True)
+    machine.ended("a1", 4, 0, -15, 0, [], NOW + 7, ours=True)
+    machine.tick(NOW + 7)
+    assert (machine.phase, machine.generation, machine.members) == ("offering", 5, ("a0", "a1"))
+
+
 def test_ranks_that_end_while_others_are_still_awaited() -> None:
     machine = Generations(Limits(sizes=(1, 2), per_node=1), not_before=NOW + 5)
     machine.joined("a0", (0,), NOW, {**REPORT, "ranks": {"0": [30, 0, None, ""]}, "moved": 0.1})

@@ -398,7 +398,7 @@ def test_whatever_comes_the_training_is_done_in_the_end(seed: int) -> None:
         model.run(rng.random() * 3)
         if model.finished:
             break
-        happening = rng.choice(["add", "kill", "preempt", "crash", "take over"])
+        happening = rng.choice(["add", "kill", "preempt", "crash", "take over", "replace agent"])
         living = [node for node in model.living() if node.deadline is None]
         running = [node for node in model.living() if node.running()]
         if happening == "add" and len(living) < 6:
@@ -411,6 +411,8 @@ def test_whatever_comes_the_training_is_done_in_the_end(seed: int) -> None:
             model.crash(rng.choice(running), rng.choice([1, -9, -15]))
         elif happening == "take over":
             model.take_over()
+        elif happening == "replace agent" and (there := [n for n in living if n.name in model.connected]):
+            model.replace_agent(rng.choice(there))
     while len(model.living()) < sizes[0] + 1:
         model.add()
     model.until(lambda: model.finished, 400)
