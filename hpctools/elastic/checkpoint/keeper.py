@@ -119,6 +119,7 @@ class Keeper:
         self._last: Saved | None = None
         self._given_up: list[Abandoned] = []
         self._put_off: Order | None = None
+        self._in_work: Order | None = None  # what is being written is for it
         self._saves_told = SavesTold(desk.tell)
         self._told_slow = self._told_broken = self._told_no_snapshot = self._is_registered = False
 
@@ -185,6 +186,7 @@ class Keeper:
             None: there is none, or what the worker has is not later.
         """
         self._cancel()
+        self._put_off, self._in_work = self._put_off or self._in_work, None
         self._most_steps = to_step
         earlier = self._snapshots.go_back(to_step)
         return earlier if completed > to_step else None
@@ -240,7 +242,7 @@ class Keeper:
             self._desk.tell("saved", **told.to_json())
             return
         if not self._saver.is_busy:
-            self._save(step, order.why, order.number)
+            self._save(step, order.why, order)
         if order.urgent and not self._saver.wait(deadline - time.monotonic()):
             self._warn(f"the checkpoint of step {step} is not complete after {order.seconds:g} s")
         if order.urgent and self._saved_of(step) is None:
@@ -255,8 +257,9 @@ class Keeper:
         """Whether it is of what a roll back gave up, however late it was complete."""
         return any(saved.generation < each.generation and saved.step > each.step for each in self._given_up)
 
-    def _save(self, step: int, why: str, order: str | None = None) -> None:
-        self._next_begun, self._next_rounds, self._next_order = time.monotonic(), self._rounds, order
+    def _save(self, step: int, why: str, order: Order | None = None) -> None:
+        self._next_begun, self._next_rounds, self._in_work = time.monotonic(), self._rounds, order
+        self._next_order = None if order is None else order.number
         if not self._is_registered:
             self._is_registered = True
             # A thread in mid-write at Python's end could take the process down with an error.
@@ -300,13 +303,14 @@ class Keeper:
 
     def _on_saved(self, saved: Saved) -> None:
         saved = replace(saved, rounds=self._next_rounds, order=self._next_order)
-        self._last, self._told_slow = saved, False
+        self._last, self._told_slow, self._in_work = saved, False, None
         if not self._is_void(saved):
             self._known_step, self._begun = saved.step, self._next_begun
         self._saves_told.saved(saved, self._desk.grace_seconds)
 
     def _on_failed(self, step: int, why: str, reason: str) -> None:
         order = {} if self._next_order is None else {"order": self._next_order}
+        self._in_work = None
         self._desk.tell("save_failed", step=step, why=why, reason=reason, **order)
 
     def _cancel(self) -> None:

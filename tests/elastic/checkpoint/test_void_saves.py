@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_rig import write
+from checkpoint_rig import RUN, Training, write
 from test_acting import NAMES, SPEC, Scene, coordinated
 from test_saved_first import until
 
 from hpctools.elastic.actions import RestartWorker, RollBack
+from hpctools.elastic.checkpoint import keeper, saver
+from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.checkpoint.store import Abandoned, abandon, open_store
+from hpctools.elastic.checkpoint.tensors import write_state
 from hpctools.elastic.earlier_terms import has_checkpoint
 from hpctools.elastic.folder import Event, RunFolder
 
@@ -62,6 +67,36 @@ def test_without_a_roll_back_every_save_counts(tmp_path: Path, generation: int |
         assert (scene.run.has_checkpoint, scene.run.membership._saved_rounds) == (True, 9)
 
     asyncio.run(act())
+
+
+def test_what_was_being_saved_as_ordered_when_all_went_back_is_saved_of_the_next_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's time may be nearly up: nobody orders it again."""
+    reached, released = threading.Event(), threading.Event()
+
+    def held_up(folder: Path, tensors: Any, skeleton: Any, go_on: Any) -> Any:
+        reached.set()
+        assert released.wait(30)
+        return write_state(folder, tensors, skeleton, go_on)
+
+    monkeypatch.setattr(saver, "write_state", held_up)
+    monkeypatch.setattr(keeper, "LEAVE_SECONDS", 0.0)
+    training = Training(tmp_path, Checkpoint(every_seconds=0))
+    training.desk.order = Order("the run's time is nearly up", urgent=False, number="1.1")
+    training.go_to(4)
+    assert reached.wait(30)
+    training.keeper.roll_back(2, 4)
+    training.desk.origin = Origin(RUN.run, RUN.term, RUN.generation + 1)
+    training.keeper.settled(2)
+    released.set()
+    assert training.saved() == []
+    training.go_to(3)
+    assert training.saved() == [3]
+    (told,) = training.desk.of("saved")
+    assert told["order"] == "1.1"
+    training.go_to(4)
+    assert training.saved() == [3], "once"
 
 
 def event(name: str, **detail: Any) -> Event:
