@@ -183,7 +183,7 @@ def test_sizes(policy, sizes):
             "checkpoint:\n  keep: 0\n  folder: 5\n  kept: 1\n",
             [
                 "p.yaml line 4: checkpoint.kept: is not known here; did you mean keep?",
-                "p.yaml line 3: checkpoint.folder: is 5; it has to be a path, or s3://bucket/prefix",
+                "p.yaml line 3: checkpoint.folder: is 5; it has to be a text: a path, or s3://bucket/prefix",
                 "p.yaml line 2: checkpoint.keep: is 0; it has to be 1 or more",
             ],
         ),

@@ -65,7 +65,7 @@ class Checkpoint:
     def _check_place(self, name: str) -> None:
         value = getattr(self, name)
         if not isinstance(value, str):
-            raise _wrong(name, value, "a text, such as str(path), or s3://bucket/prefix")
+            raise _wrong(name, value, "a text: a path, or s3://bucket/prefix")
         scheme, found, rest = value.partition("://")
         if found and (scheme != "s3" or not rest.strip("/")):
             raise _wrong(name, value, "a path, or s3://bucket/prefix")

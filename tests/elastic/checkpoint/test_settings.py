@@ -48,7 +48,7 @@ def test_settings_survive_json(settings: Checkpoint) -> None:
         ({"snapshotIntervalInSteps": 0}, "it has to be 1 or more"),
         ({"folder": "gs://bucket/x"}, "is 'gs://bucket/x'; it has to be a path, or s3://bucket/prefix"),
         ({"folder": "s3://"}, "it has to be a path, or s3://bucket/prefix"),
-        ({"folder": Path("/x")}, r"is PosixPath\('/x'\); it has to be a text, such as str\(path\), or s3"),
+        ({"folder": Path("/x")}, r"is PosixPath\('/x'\); it has to be a text: a path, or s3"),
         ({"resumeFrom": 3}, r"resumeFrom \(resume_from\) is 3"),
     ],
 )
