@@ -6,7 +6,6 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hpctools.cli.ending import run_command
@@ -45,15 +44,12 @@ def _noted(words: Sequence[str]) -> dict[str, str]:
     """What is named, and the cluster to which it went; empty of what nobody noted. None if any is here."""
     from hpctools.elastic.folder import runs_root
     from hpctools.remote import diary, submissions
+    from hpctools.submit.runs import is_there
 
     names = [word for word in words if not word.startswith("-")]
-    if any(_is_there(runs_root() / name) or submissions.find(name, os.environ) for name in names):
+    if any(is_there(runs_root() / name) or submissions.find(name, os.environ) for name in names):
         return {}
     return {name: diary.cluster_of(os.environ, name) for name in names}
-
-
-def _is_there(path: Path) -> bool:
-    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where nobody may look; who reads says so
 
 
 def _the_one(noted: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ def run_folders(root: Path) -> list[RunFolder]:
         SubmitError: the folder of the runs cannot be read.
     """
     try:
-        paths = [path for path in root.iterdir() if _is_there(path / "run.json")]
+        paths = [path for path in root.iterdir() if is_there(path / "run.json")]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -43,7 +43,8 @@ def _created(path: Path) -> str | None:
         return None
 
 
-def _is_there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
+    """Whether there is something; False where one may not look."""
     return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where nobody may look
 
 
@@ -59,7 +60,7 @@ def find_run(word: str, root: Path, client: Callable[[], SlurmClient]) -> RunFol
     """
     if "/" in word:
         return RunFolder(_absolute(word))
-    if _is_there(root / word / "run.json"):
+    if is_there(root / word / "run.json"):
         return RunFolder(root / word)
     folders = run_folders(root)
     if word.isdecimal():

@@ -31,6 +31,17 @@ def knock(address: CoordinatorAddress) -> socket.socket:
     return line
 
 
+async def in_office(
+    folder: RunFolder,
+) -> tuple[Coordinator, asyncio.Future[int | None], CoordinatorAddress]:
+    """A coordinator that has published its address."""
+    coordinator = Coordinator(folder, FakeSlurm(), 1)
+    running = asyncio.ensure_future(coordinator.run())
+    while (address := folder.coordinator()) is None:
+        await asyncio.sleep(0.01)
+    return coordinator, running, address
+
+
 def slow(look: Callable[[], bool]) -> Callable[[], bool]:
     """As storage may be."""
 
@@ -47,9 +58,7 @@ def test_nobody_is_welcomed_by_a_coordinator_that_woke_up_out_of_office(tmp_path
     folder.claim_term(1, agent="b0")
 
     async def answers() -> tuple[bytes, bytes]:
-        running = asyncio.ensure_future(Coordinator(folder, FakeSlurm(), 1).run())
-        while (address := folder.coordinator()) is None:
-            await asyncio.sleep(0.01)
+        _, running, address = await in_office(folder)
         first = knock(address)
         heard = [await asyncio.to_thread(first.recv, 4096)]
         later = knock(address)
@@ -72,10 +81,7 @@ def test_nobody_is_sent_away_by_a_coordinator_that_hands_over(tmp_path: Path) ->
     folder.claim_term(1, agent="b0")
 
     async def answer() -> bytes:
-        coordinator = Coordinator(folder, FakeSlurm(), 1)
-        running = asyncio.ensure_future(coordinator.run())
-        while (address := folder.coordinator()) is None:
-            await asyncio.sleep(0.01)
+        coordinator, running, address = await in_office(folder)
         coordinator._run.fence.holds = slow(coordinator._run.fence.holds)  # type: ignore[method-assign]
         with knock(address) as line:
             await asyncio.sleep(SLOW / 2)
@@ -94,10 +100,7 @@ def test_a_baseline_that_comes_when_the_training_is_over_does_not_make_it_fail(t
     folder.claim_term(1, agent="r7")
 
     async def code() -> int | None:
-        coordinator = Coordinator(folder, FakeSlurm(), 1)
-        running = asyncio.ensure_future(coordinator.run())
-        while (address := folder.coordinator()) is None:
-            await asyncio.sleep(0.01)
+        coordinator, running, address = await in_office(folder)
         coordinator._run.completed = coordinator._run.finishing = True
         line = knock(address)
         line.sendall(encode("spawned", worker="b0.0.0"))
@@ -122,10 +125,7 @@ def test_a_run_in_restart_mode_that_has_ended_or_goes_on_elsewhere_does_not_wait
     folder.claim_term(1, agent="b0")
 
     async def message() -> str:
-        coordinator = Coordinator(folder, FakeSlurm(), 1)
-        running = asyncio.ensure_future(coordinator.run())
-        while (address := folder.coordinator()) is None:
-            await asyncio.sleep(0.01)
+        coordinator, running, address = await in_office(folder)
         with knock(address) as line:
             line.sendall(encode("ranks", of="offered", generation=1, host="n1", port=1))
             line.sendall(encode("ranks", of="began", generation=1))

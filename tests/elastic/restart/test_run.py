@@ -19,13 +19,19 @@ from hpctools.elastic.restart.run import RestartRun
 from hpctools.elastic.watchers import MemberView
 
 
+def restarting(folder: Path, *, takes_over: bool = False) -> tuple[Scene, RestartRun]:
+    """A coordinator of a run in restart mode; inside of an event loop."""
+    spec = replace(SPEC, mode="restart")
+    made = Scene(RunFolder.create(folder / "run", spec), spec)
+    restart = made.run.restart = RestartRun(made.run, takes_over=takes_over)
+    return made, restart
+
+
 def test_watchers_see_ranks_that_run_those_that_could_and_those_that_go(tmp_path: Path) -> None:
     """A node that is drained may go as soon as there is another, also before that one has ranks."""
 
     async def scene() -> None:
-        spec = replace(SPEC, mode="restart")
-        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
-        restart = made.run.restart = RestartRun(made.run, takes_over=False)
+        made, restart = restarting(tmp_path)
         agents = made.run.roster.agents
         restart.joined(agents["b0"], {})
         restart.joined(agents["r7"], {})
@@ -48,9 +54,7 @@ def test_a_node_that_is_needed_departs_while_its_script_has_the_time_to_save(
     seconds: float, until: float, tmp_path: Path
 ) -> None:
     async def scene() -> None:
-        spec = replace(SPEC, mode="restart")
-        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
-        restart = made.run.restart = RestartRun(made.run, takes_over=False)
+        made, restart = restarting(tmp_path)
         made.run.act = made.acting.act
         agent, now = made.run.roster.agents["r7"], time.monotonic()
         made.acting.act(Prepare("n1", seconds, "why", 9.0))
@@ -70,9 +74,7 @@ def test_a_node_that_is_needed_departs_while_its_script_has_the_time_to_save(
 
 def test_a_node_that_is_needed_stays_when_nobody_says_when_it_goes(tmp_path: Path) -> None:
     async def scene() -> None:
-        spec = replace(SPEC, mode="restart")
-        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
-        restart = made.run.restart = RestartRun(made.run, takes_over=False)
+        made, restart = restarting(tmp_path)
         made.acting.act(Prepare("n1", None, "why"))
         restart.tick(time.monotonic() + 3600.0)
         assert not made.run.roster.agents["r7"].leaving
@@ -87,9 +89,7 @@ def test_nobody_is_started_anew_for_a_node_that_has_to_go_already_when_it_comes(
     """With it the run would be as large as it may be, which nothing is waited for; and its time is short."""
 
     async def scene() -> None:
-        spec = replace(SPEC, mode="restart")
-        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
-        restart = made.run.restart = RestartRun(made.run, takes_over=False)
+        made, restart = restarting(tmp_path)
         made.run.act = made.acting.act
         del made.run.roster.agents["r8"]
         for name in ("b0", "r7"):
@@ -113,10 +113,8 @@ def test_a_node_that_comes_with_ranks_has_as_long_as_it_says(tmp_path: Path) -> 
     """Of a baseline's that is ended the coordinator before us knew since when."""
 
     async def scene() -> None:
-        spec = replace(SPEC, mode="restart")
-        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        made, restart = restarting(tmp_path, takes_over=True)
         made.run.roster.agents.clear()
-        restart = made.run.restart = RestartRun(made.run, takes_over=True)
         comes = {"agent": "b0", "baseline": True, "job_id": 0, "place": 0, "node": "n0"}
         leaves = {"leaving": "departed", "open": True, "seconds": 6.0}
         runs = {"generation": 4, "members": ["b0"], "restarts": 0, "committed": 0, "ending": False}
@@ -128,12 +126,13 @@ def test_a_node_that_comes_with_ranks_has_as_long_as_it_says(tmp_path: Path) -> 
         assert until is not None
         assert until - time.monotonic() == pytest.approx(4.0, abs=1.0)
 
+    asyncio.run(scene())
+
 
 def test_ranks_that_ask_no_more_do_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
-        spec = replace(SPEC, mode="restart")
-        made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
-        restart, journal = RestartRun(made.run, takes_over=False), made.run.journal
+        made, restart = restarting(tmp_path)
+        journal = made.run.journal
         journal.change(world_size=2, step=0)
         rates = []
         for second in range(31):
