@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from hpctools.errors import UsageError
 from hpctools.remote.names import is_host, is_user
@@ -139,7 +140,7 @@ def _with_tokens(known: Mapping[str, Cluster]) -> dict[str, Cluster]:
     if len({each.api.rstrip("/") for each in known.values()} - {""}) < 2:
         return dict(known)
     return {
-        name: replace(each, token=each.token or f"~/.hpctools/token-{re.sub('[^A-Za-z0-9._-]', '_', name)}")
+        name: replace(each, token=each.token or f"~/.hpctools/token-{quote(name, safe='')}")
         for name, each in known.items()
     }
 

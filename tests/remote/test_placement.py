@@ -103,7 +103,7 @@ def test_no_site_is_sent_the_token_of_another_one(api: Api, tmp_path: Path) -> N
     """Of several APIs each has one of its own; the usual one may be anybody's."""
     keys, file = tmp_path / ".hpctools", tmp_path / "clusters.yaml"
     keys.mkdir()
-    for name in ("token", "token-uni", "lab.key"):
+    for name in ("token", "token-uni", "lab.key", "token-new_uni", "token-new%2Funi"):
         (keys / name).write_text(f"{name} secret\n")
     ours, environment = f"http://127.0.0.1:{api.server.server_port}", {"HOME": str(tmp_path)}
 
@@ -116,7 +116,8 @@ def test_no_site_is_sent_the_token_of_another_one(api: Api, tmp_path: Path) -> N
     other = f"{ours}/lab"
     assert told("uni", ours) == told("lab", ours) == ["Bearer token secret"]
     assert told("uni", other) == ["Bearer token-uni secret"]
-    assert told("new/uni", other) == told("lab", other) == told("plain", other) == []
+    assert told("new/uni", other) == ["Bearer token-new%2Funi secret"], "no other name has the same file"
+    assert told("lab", other) == told("plain", other) == []
     assert told("lab", other, ", token: ~/.hpctools/lab.key") == ["Bearer lab.key secret"]
     assert told("lab", ours, f", token: {keys}/lab.key") == ["Bearer lab.key secret"]
 
