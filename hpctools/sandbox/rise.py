@@ -8,14 +8,14 @@ import secrets
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from hpctools import conf, site
-from hpctools.errors import CommandError, CommandTimeout, SandboxError
+from hpctools.errors import CommandError, SandboxError
 from hpctools.sandbox import (
     bill,
     blueprint,
@@ -32,8 +32,10 @@ from hpctools.sandbox import (
 from hpctools.sandbox.blueprint import Blueprint
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.daemons import Daemon
+from hpctools.sandbox.reconfigure import reconfigure
 from hpctools.sandbox.record import Record
 from hpctools.sandbox.steps import Reporter, Step, take
+from hpctools.sandbox.waiting import until
 from hpctools.site.members import members_file
 from hpctools.slurm.versions import parse_release, spell_release
 
@@ -48,8 +50,6 @@ PACKAGES = {
     "nsenter": "util-linux",
     "setpriv": "util-linux",
 }
-ANSWER_SECONDS = 30.0
-PAUSE_SECONDS = 0.05
 # The database comes before slurmdbd: libmariadb 3.4.10 fails every query ("number of columns ... (=0)") on a
 # connection that was refused once for an unknown database: so slurmdbd finds out that it must make it.
 DATABASE_SQL = (
@@ -182,7 +182,7 @@ class _Rise:
     blueprint: Blueprint
     bundle: conf.Bundle
 
-    def steps(self, reconfigure: bool) -> list[Step]:
+    def steps(self, changed: bool) -> list[Step]:
         """All steps, each after those that it depends on."""
         nodes = tuple(f"slurmd-{n}" for n in self.blueprint.compute_hosts)
         daemons = [
@@ -194,7 +194,7 @@ class _Rise:
             Step("cluster", self._register, ("slurmdbd",)),
             Step("accounts", self._accounts, ("slurmctld",)),
             Step("bill", self._bill, ("moto",)),
-            Step("nodes", partial(self._nodes, reconfigure), ("accounts", *nodes)),
+            Step("nodes", partial(self._nodes, changed), ("accounts", *nodes)),
         ]
         return _ordered([*daemons, *others])
 
@@ -223,7 +223,7 @@ class _Rise:
                 )
             return self._answers(daemon)
 
-        _until(answers, f"{daemon.name} does not answer", f"see {log}")
+        until(answers, f"{daemon.name} does not answer", f"see {log}")
 
     def _answers(self, daemon: Daemon) -> bool:
         if isinstance(daemon.probe, int):
@@ -315,20 +315,14 @@ class _Rise:
         bill.seed(self.blueprint.site, endpoint, int(time.time()), self.blueprint.node_counts)
         return True
 
-    def _reconfigure(self) -> None:
-        """A slurmctld that has just begun saves its state then, too: without, 26.05's does not start again.
+    def _nodes(self, changed: bool) -> bool:
+        """Wait until every node takes jobs.
 
-        One of 24.11.5, asked for it as its slurmds came, once gave no answer within 30 s; it is asked again.
+        A slurmctld that has just begun saves its state when it is reconfigured: without, 26.05's does not
+        start again.
         """
-        try:
-            self.sandbox.inside("scontrol", "reconfigure")
-        except CommandTimeout:
-            self.sandbox.inside("scontrol", "reconfigure")
-
-    def _nodes(self, reconfigure: bool) -> bool:
-        """Wait until every node takes jobs."""
-        if reconfigure:
-            self._reconfigure()
+        if changed:
+            reconfigure(self.sandbox)
         waited = False
 
         def ready() -> bool:
@@ -340,23 +334,8 @@ class _Rise:
             waited = waited or bool(late)
             return not late
 
-        _until(ready, "not every compute node comes up", "see hpctools sandbox logs slurmctld")
+        until(ready, "not every compute node comes up", "see hpctools sandbox logs slurmctld")
         return waited
-
-
-def _until(true: Callable[[], bool], what: str, remedy: str) -> None:
-    limit = time.monotonic() + ANSWER_SECONDS
-    while not _try(true):
-        if time.monotonic() > limit:
-            raise SandboxError(f"{what} within {ANSWER_SECONDS:.0f} s", remedy)
-        time.sleep(PAUSE_SECONDS)
-
-
-def _try(true: Callable[[], bool]) -> bool:
-    try:
-        return true()
-    except CommandError:
-        return False
 
 
 def _ordered(steps: Sequence[Step]) -> list[Step]:

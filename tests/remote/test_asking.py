@@ -55,7 +55,7 @@ def met() -> Iterator[Met]:
         ours, its = socket.socketpair()
         there = paramiko.Transport(its)
         there.add_server_key(paramiko.ECDSAKey.generate())
-        there.start_server(threading.Event(), host)  # without an event it waits, and a host that goes is an error
+        there.start_server(threading.Event(), host)  # without an event a host that goes is an error
         here = handshake(ours, LOGIN, ("ecdsa-sha2-nistp256",), 10)
         made.extend((here, there))
         return here

@@ -1,4 +1,4 @@
-"""Bringing a sandbox up: what is done again when a daemon gives no answer."""
+"""Bringing a sandbox up: what is done when a daemon gives no answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Unwilling:
 
     def inside(self, *argv: str, **options: Any) -> Completed:
         """Run a command."""
-        self.asked.append(argv[0])
+        self.asked.append(" ".join(argv[:2]))
         if argv[:2] == ("scontrol", "reconfigure") and self.silent:
             self.silent -= 1
             raise CommandTimeout("no answer within 30 s", argv=argv, code=-9)
@@ -34,9 +34,11 @@ def nodes(sandbox: Unwilling) -> bool:
     return _Rise(sandbox, None, None, None)._nodes(True)  # type: ignore[arg-type]
 
 
-def test_a_reconfigure_without_an_answer_is_asked_for_once_more() -> None:
-    willing, late, never = Unwilling(0), Unwilling(1), Unwilling(2)
-    assert (nodes(willing), willing.asked) == (False, ["scontrol", "sinfo"])
-    assert (nodes(late), late.asked) == (False, ["scontrol", "scontrol", "sinfo"])
+def test_a_slurmctld_that_hangs_over_a_reconfigure_is_started_anew() -> None:
+    """One of 24.11.5 did for good: asked again, it hung again."""
+    willing, hanging, never = Unwilling(0), Unwilling(1), Unwilling(2)
+    assert (nodes(willing), willing.asked) == (False, ["scontrol reconfigure", "sinfo -hN"])
+    anew = ["scontrol reconfigure", "sandbox-restart slurmctld", "scontrol ping"]
+    assert (nodes(hanging), hanging.asked) == (False, [*anew, "scontrol reconfigure", "sinfo -hN"])
     with pytest.raises(CommandTimeout):
         nodes(never)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hpctools.sandbox import ports
+from hpctools.sandbox.reconfigure import reconfigure
 from hpctools.slurm.run import Completed
 from tests.system.harness import Cluster, until
 
@@ -207,7 +208,7 @@ class Rig:
         completion of 1 threads"), and its node takes no job until slurmctld asks again, a minute later."""
         completing = ("squeue", "--noheader", "--states=COMPLETING", "--format=%i")
         until(lambda: not self.cluster.inside(*completing).stdout.strip() or None)
-        self.cluster.inside("scontrol", "reconfigure")
+        reconfigure(self.cluster.sandbox)
 
     def until_running(self, job: int) -> None:
         """Wait until a job's extern step can take somebody in."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hpctools.sandbox.reconfigure import reconfigure
 from tests.system.applied import Applied, shorter, with_member
 
 pytestmark = pytest.mark.releases
@@ -23,7 +24,7 @@ def test_after_a_rollback_drift_compares_with_what_came_back(box: Applied) -> No
     line = "partition nlp: MaxTime is 01:00:00, not 1-12:00:00 (reconfigure)\n"
     box.cluster.inside("scontrol", "update", "partition=nlp", "MaxTime=60")
     assert drift(box) == (1, line, "")
-    box.cluster.inside("scontrol", "reconfigure")
+    reconfigure(box.cluster.sandbox)
     box.cluster.inside("sacctmgr", "-i", "delete", "user", "where", "name=nlp9", "account=nlp-lab-a")
     told = "association nlp9 in nlp-lab-a: missing: Fairshare=1, GrpTRES=gres/gpu=48 (live)\n"
     assert drift(box) == (1, told, "")
@@ -35,7 +36,7 @@ def test_after_a_rollback_to_what_was_found_the_sites_since_then_do_not_count(bo
     assert (box.max_time(), drift(box)) == ("2-00:00:00", (0, "", ""))
     box.cluster.inside("scontrol", "update", "partition=nlp", "State=DOWN")
     assert drift(box) == (1, "partition nlp: State is DOWN, not UP (reconfigure)\n", "")
-    box.cluster.inside("scontrol", "reconfigure")
+    reconfigure(box.cluster.sandbox)
     # The site file of the first apply, which is gone again, still can be named.
     wanted = box.hpctools("drift", box.give("site.yaml", shorter(box.base)), check=False)
     assert (wanted.code, wanted.stdout.partition(":")[0]) == (1, "partition nlp")

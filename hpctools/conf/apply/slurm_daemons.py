@@ -20,6 +20,8 @@ from hpctools.slurm.parse import unfold
 
 _ASK_SECONDS = 15.0
 _PAUSE_SECONDS = 0.05
+# systemd kills what does not end after 90 s (DefaultTimeoutStopSec), as a slurmctld that hangs.
+_STOP_SECONDS = 90.0
 # slurmctld knows these, but no slurmd of theirs could answer.
 _ABSENT = re.compile(r"POWER(ED|ING)_(DOWN|UP)|NOT_RESPONDING|DOWN|UNKNOWN|FUTURE|PLANNED_DOWN|\*|~|#|%")
 
@@ -84,7 +86,7 @@ class SlurmDaemons:
 
     def _reconfigure(self, step: Step, pause: Pause) -> None:
         try:
-            self._tell(["scontrol", "reconfigure"], step)
+            self._tell(["scontrol", "reconfigure"], step, self._limit)
         except ApplyError as error:
             if not self.controller_answers():
                 raise ApplyError(f"slurmctld ended over the new configuration ({error.message})") from error
@@ -95,12 +97,12 @@ class SlurmDaemons:
 
     def _restart_controller(self, step: Step, pause: Pause) -> None:
         began = int(time.time())
-        self._tell(self._commands.restart_slurmctld, step)
+        self._tell(self._commands.restart_slurmctld, step, self._limit + _STOP_SECONDS)
         what = "slurmctld does not answer after its restart"
         self._until(lambda: _booted() >= began, what, pause, self._controller_limit)
 
     def _restart_accounting(self, step: Step, pause: Pause) -> None:
-        self._tell(self._commands.restart_slurmdbd, step)
+        self._tell(self._commands.restart_slurmdbd, step, self._limit + _STOP_SECONDS)
         what = "slurmdbd does not answer after its restart"
         self._until(self.accounting_answers, what, pause, self._limit)
 
@@ -108,7 +110,8 @@ class SlurmDaemons:
         """Nodes that were not there before are restarted too, but nobody waits for them."""
         awaited = {node.name for node in _nodes(step.nodes) if node.present}
         began = int(time.time())
-        self._tell([word.replace(NODES, fold(step.nodes)) for word in self._commands.restart_slurmds], step)
+        words = [word.replace(NODES, fold(step.nodes)) for word in self._commands.restart_slurmds]
+        self._tell(words, step, self._limit + _STOP_SECONDS)
         late: list[str] = []
 
         def registered() -> bool:
@@ -147,9 +150,9 @@ class SlurmDaemons:
         if drained:
             _ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume")
 
-    def _tell(self, argv: Sequence[str], step: Step) -> None:
+    def _tell(self, argv: Sequence[str], step: Step, limit: float) -> None:
         try:
-            run.run(argv, timeout=self._limit, new_session=True)
+            run.run(argv, timeout=limit, new_session=True)
         except CommandError as error:
             said = f": {error.stderr_tail}" if error.stderr_tail else ""
             raise ApplyError(f"{told(step)} failed: {error.message}{said}", error.remedy) from error

@@ -12,7 +12,7 @@ from hpctools.conf.apply.generations import Generations
 from hpctools.conf.apply.history import ROOM
 from hpctools.conf.apply.slurm_daemons import SlurmDaemons
 from hpctools.conf.bundle import Bundle
-from hpctools.conf.plan.model import Need
+from hpctools.conf.plan.model import Need, Step
 from hpctools.errors import ApplyError, CommandError, HpctoolsError, UnreachableError
 from hpctools.site.daemons import DaemonCommands
 from hpctools.slurm.run import run
@@ -194,3 +194,19 @@ def test_a_slurmctld_that_hangs_is_neither_up_nor_down(
     monkeypatch.setattr(slurm_daemons, "_ASK_SECONDS", 0.2)
     with pytest.raises(UnreachableError, match="slurmctld is neither up nor down: scontrol ping"):
         SlurmDaemons(DaemonCommands(), 2).controller_answers()
+
+
+def test_a_restart_has_the_time_in_which_systemd_kills_what_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a slurmctld of 24.11.5 that hangs: else the roll back from it would fail."""
+    booted = 'date "+Slurmctld(primary) at c is UP%nBOOT_TIME = %Y-%m-%dT%H:%M:%S" -d "+1 min"'
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{booted}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    daemons = SlurmDaemons(DaemonCommands(restart_slurmctld=("sleep", "0.5")), 2)
+    monkeypatch.setattr(daemons, "_limit", 0.1)
+    daemons.carry_out(Step(Need.RESTART_SLURMCTLD), lambda seconds: None)
+    monkeypatch.setattr(slurm_daemons, "_STOP_SECONDS", 0.1)
+    with pytest.raises(ApplyError, match=r"sleep 0\.5 did not end within 0\.2 s"):
+        daemons.carry_out(Step(Need.RESTART_SLURMCTLD), lambda seconds: None)
