@@ -9,11 +9,11 @@ import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from urllib.parse import quote, urlsplit
 
 from hpctools.errors import SubmitError
+from hpctools.submit.estimate import read_left
 from hpctools.submit.prices import read_token
 
 SECONDS = 2.0
@@ -23,18 +23,18 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Budget:
-    """An account's budget in a month.
+    """An account's budget in its present period.
 
     Attributes:
-        left: of it, in `currency`; negative when more was spent.
-        status: of the bill: `estimated` or `final`.
+        left: of all that may be spent, so of what was carried over and approved, too; in `currency`, negative
+            when more was spent.
+        last: the day until which it is for.
     """
 
     account: str
-    month: str
     left: Decimal
     currency: str
-    status: str
+    last: str
 
 
 def check_budget(budget: Budget) -> None:
@@ -45,13 +45,13 @@ def check_budget(budget: Budget) -> None:
     """
     if budget.left <= 0:
         raise SubmitError(
-            f"account {budget.account} has {budget.left} {budget.currency} left of its budget for "
-            f"{budget.month} ({budget.status})",
+            f"account {budget.account} has {budget.left:.2f} {budget.currency} left of its budget until "
+            f"{budget.last}",
             "charge another account (--account), or ask the head of its department",
         )
 
 
-def ask_budget(account: str, environment: Mapping[str, str], now: datetime | None = None) -> Budget | None:
+def ask_budget(account: str, environment: Mapping[str, str]) -> Budget | None:
     """Ask the API of $HPCTOOLS_API with the token in $HPCTOOLS_API_TOKEN_FILE (~/.hpctools/token).
 
     A token is sent over https only, or to this machine.
@@ -66,14 +66,13 @@ def ask_budget(account: str, environment: Mapping[str, str], now: datetime | Non
         return None
     if not token or not address.hostname or (address.scheme != "https" and address.hostname not in _HERE):
         return None
-    month = (now or datetime.now(timezone.utc)).strftime("%Y-%m")
-    path = f"{address.path.rstrip('/')}/v1/accounts/{quote(account, safe='')}/statement/{month}"
+    path = f"{address.path.rstrip('/')}/v1/accounts/{quote(account, safe='')}/outlook"
     answers: queue.Queue[bytes] = queue.Queue()
     host = address.netloc.rpartition("@")[2]
     # A daemon: an answer that comes too late is nobody's.
     threading.Thread(target=_ask, args=(address.scheme, host, path, token, answers), daemon=True).start()
     try:
-        return _budget(account, month, answers.get(timeout=SECONDS))
+        return _budget(account, answers.get(timeout=SECONDS))
     except queue.Empty:
         return None
 
@@ -90,10 +89,9 @@ def _ask(scheme: str, host: str, path: str, token: str, answers: queue.Queue[byt
         answers.put(b"")
 
 
-def _budget(account: str, month: str, answer: bytes) -> Budget | None:
+def _budget(account: str, answer: bytes) -> Budget | None:
     try:
-        values = json.loads(answer)
-        left, currency, status = Decimal(values["left"]), str(values["currency"]), str(values["status"])
-    except (ValueError, KeyError, TypeError, InvalidOperation, RecursionError):
+        found = read_left({**json.loads(answer), "account": account})
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return Budget(account, month, left, currency, status) if left.is_finite() else None
+    return Budget(account, found.amount, found.currency, found.last)

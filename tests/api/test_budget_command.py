@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,10 @@ from click.testing import CliRunner, Result
 from hpctools.budget.service import Service
 from hpctools.cli.budget import budget
 from hpctools.errors import BudgetError, UnreachableError, UsageError
+from hpctools.submit.budget import ask_budget, check_budget
 
 Call = Callable[..., Result]
+UNTIL = ("--until", "2026-12-24")
 
 
 @contextmanager
@@ -92,6 +95,16 @@ def test_a_grant_that_is_over_keeps_no_other_account_from_being_told(call: Call)
     lines = call("status").stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["account", "nlp", "dl", "dl-lab-a"]
     assert "refuses (404)" in str(call("status", "cv").exception)
+
+
+def test_an_elastic_run_may_spend_what_was_approved(call_in_november: Call) -> None:
+    """Beyond the budget itself nothing is left of it, and hp-submit refused."""
+    for words in (("set", "nlp", "--amount", "20000.00"), ("approve", "nlp", "--amount", "2000.00", *UNTIL)):
+        assert call_in_november(*words, "--why", "x").exit_code == 0
+    found = ask_budget("nlp", os.environ)
+    assert found is not None
+    check_budget(found)
+    assert (round(found.left, 2), found.currency, found.last) == (Decimal("1694.43"), "USD", "2026-11-30")
 
 
 def test_no_head_raises_their_own_budget(call: Call) -> None:

@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,15 +17,14 @@ from hpctools.errors import SubmitError
 from hpctools.submit import budget
 from hpctools.submit.budget import Budget, ask_budget, check_budget
 
-NOW = datetime(2026, 11, 3, tzinfo=timezone.utc)
-STATEMENT = {"left": "-12.50", "currency": "USD", "status": "estimated", "spent": "62.50"}
+OUTLOOK = {"left": "-12.50", "currency": "USD", "last": "2026-11-30", "spent": "62.50"}
 
 
 class Service:
     """An API on a free port that answers as it is told, and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.status, self.body, self.delay = 200, json.dumps(STATEMENT).encode(), threading.Event()
+        self.status, self.body, self.delay = 200, json.dumps(OUTLOOK).encode(), threading.Event()
         self.delay.set()
         self.late = False
         self.asked: list[tuple[str, str]] = []
@@ -68,19 +66,19 @@ def environment(tmp_path: Path, address: str) -> dict[str, str]:
 
 
 def test_what_is_left_is_asked_for_with_the_token(tmp_path, service):
-    found = ask_budget("nlp/lab a", environment(tmp_path, service.address + "/api/"), NOW)
-    assert found == Budget("nlp/lab a", "2026-11", Decimal("-12.50"), "USD", "estimated")
-    assert service.asked == [("/api/v1/accounts/nlp%2Flab%20a/statement/2026-11", "Bearer s3cret")]
+    found = ask_budget("nlp/lab a", environment(tmp_path, service.address + "/api/"))
+    assert found == Budget("nlp/lab a", Decimal("-12.50"), "USD", "2026-11-30")
+    assert service.asked == [("/api/v1/accounts/nlp%2Flab%20a/outlook", "Bearer s3cret")]
 
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [(404, b"{}"), (302, json.dumps(STATEMENT).encode()), (200, b"nonsense"), (200, b'{"left": null}'),
-     (200, b'{"left": "NaN", "currency": "USD", "status": "final"}'), (200, b"[]"), (500, b"")],
+    [(404, b"{}"), (302, json.dumps(OUTLOOK).encode()), (200, b"nonsense"), (200, b'{"left": null}'),
+     (200, b'{"left": "NaN", "currency": "USD", "last": "2026-11-30"}'), (200, b"[]"), (500, b"")],
 )  # fmt: skip
 def test_an_answer_that_is_none_is_no_budget(tmp_path, service, status, body):
     service.status, service.body = status, body
-    assert ask_budget("nlp", environment(tmp_path, service.address), NOW) is None
+    assert ask_budget("nlp", environment(tmp_path, service.address)) is None
 
 
 def test_nobody_waits_for_an_api_that_is_slow_or_away(tmp_path, service, monkeypatch):
@@ -88,24 +86,24 @@ def test_nobody_waits_for_an_api_that_is_slow_or_away(tmp_path, service, monkeyp
     service.delay.clear()
     service.late = True
     begin = time.monotonic()
-    assert ask_budget("nlp", environment(tmp_path, service.address), NOW) is None
-    assert ask_budget("nlp", environment(tmp_path, "http://127.0.0.1:1"), NOW) is None
+    assert ask_budget("nlp", environment(tmp_path, service.address)) is None
+    assert ask_budget("nlp", environment(tmp_path, "http://127.0.0.1:1")) is None
     assert time.monotonic() - begin < 5
 
 
 def test_without_an_api_a_token_or_a_safe_way_nothing_is_asked(tmp_path, service):
     given = environment(tmp_path, service.address)
-    assert ask_budget("nlp", {**given, "HPCTOOLS_API": ""}, NOW) is None
-    assert ask_budget("nlp", {**given, "HPCTOOLS_API_TOKEN_FILE": str(tmp_path / "none")}, NOW) is None
-    assert ask_budget("nlp", {**given, "HPCTOOLS_API": "http://api.example.org"}, NOW) is None
+    assert ask_budget("nlp", {**given, "HPCTOOLS_API": ""}) is None
+    assert ask_budget("nlp", {**given, "HPCTOOLS_API_TOKEN_FILE": str(tmp_path / "none")}) is None
+    assert ask_budget("nlp", {**given, "HPCTOOLS_API": "http://api.example.org"}) is None
     assert service.asked == []
 
 
 def test_a_run_without_money_is_refused_and_says_whom_to_ask():
-    check_budget(Budget("nlp", "2026-11", Decimal("0.01"), "USD", "estimated"))
+    check_budget(Budget("nlp", Decimal("0.01"), "USD", "2026-11-30"))
     with pytest.raises(SubmitError) as caught:
-        check_budget(Budget("nlp", "2026-11", Decimal("-12.50"), "USD", "estimated"))
+        check_budget(Budget("nlp", Decimal("-12.50"), "USD", "2026-11-30"))
     assert str(caught.value) == (
-        "account nlp has -12.50 USD left of its budget for 2026-11 (estimated); charge another account "
-        "(--account), or ask the head of its department"
+        "account nlp has -12.50 USD left of its budget until 2026-11-30; charge another account (--account), "
+        "or ask the head of its department"
     )
