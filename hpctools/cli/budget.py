@@ -102,7 +102,7 @@ def set_(account: str, effective: str | None, why: str, as_json: bool, **options
     Example:  hpctools budget set nlp --amount 25000.00 --why 'new grant'
     """
     here = service()
-    words, tag = _present(here, account)
+    words, tag = _present(here, account, effective)
     words = {**_kept(words, options), **_stated(options)}
     if options["policy"] is not None or options["tier"] is not None:
         words["enforce"] = _enforced(words.get("enforce", {}), options["policy"], options["tier"])
@@ -190,11 +190,24 @@ def _outlooks(here: Service) -> Iterator[Any]:
             yield here.ask("GET", path(account["name"], "outlook"))
 
 
-def _present(here: Service, account: str) -> tuple[dict[str, Any], str]:
-    """An account's last budget, and the tag of its state."""
+def _present(here: Service, account: str, effective: str | None) -> tuple[dict[str, Any], str]:
+    """The budget that an account has on a day (today when None), and the tag of the state of all.
+
+    One that is to come is none of it: what it has otherwise would count from now on.
+    """
     answer, tag = here.look(path(account, "budget"))
     known = answer["versions"]
-    return (dict(known[-1]["budget"]) if known else {}), tag
+    day = effective or _last_day(here, account)
+    begun = [each for each in known if each["effective"] <= day] or known
+    return (dict(begun[-1]["budget"]) if begun else {}), tag
+
+
+def _last_day(here: Service, account: str) -> str:
+    """Of the account's present period; empty where it has no budget today."""
+    try:
+        return str(here.ask("GET", path(account, "outlook"))["last"])
+    except MissingError:
+        return ""
 
 
 def _kept(words: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

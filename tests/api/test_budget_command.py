@@ -128,6 +128,22 @@ def test_an_administrator_changes_what_is_named_and_nothing_else(call: Call) -> 
     assert "by t-" in call("show", "nlp").stdout
 
 
+def test_what_is_planned_for_january_does_not_begin_with_another_change(call: Call) -> None:
+    """The words of the budget to come were sent for the present period: its amount, and its policy."""
+    planned = ("--amount", "30000.00", "--enforce", "block", "--effective", "2027-01-01")
+    assert call("set", "nlp", *planned, "--why", "next year").exit_code == 0
+    assert call("set", "nlp", "--alert-at", "80", "--why", "told late").exit_code == 0
+    versions = json.loads(call("show", "nlp", "--json").stdout)["versions"]
+    told = [(each["effective"], each["budget"]["amount"], each["budget"]["alert_at"]) for each in versions]
+    assert told[1:] == [("2026-11-01", "25000.00", [80]), ("2027-01-01", "30000.00", [50, 75, 90, 100])]
+    assert [each["budget"]["enforce"]["policy"] for each in versions] == ["warn", "warn", "block"]
+    # Who names the day of the one to come changes that.
+    later = ("--amount", "31000.00", "--effective", "2027-01-01", "--why", "more")
+    assert call("set", "nlp", *later).exit_code == 0
+    last = json.loads(call("show", "nlp", "--json").stdout)["versions"][-1]["budget"]
+    assert (last["amount"], last["enforce"]["policy"]) == ("31000.00", "block")
+
+
 @pytest.mark.parametrize(
     ("before", "then", "expected"),
     [
