@@ -81,7 +81,7 @@ def make_plan(
     outlooks = read_outlooks(engine, site, now)
     with reading(engine) as session:
         ends = {found.account.name: grace_ends(session, found, now) for found in outlooks}
-        ours = _ours(session)
+        ours, became = _ours(session), _became(session)
     over = [found for found in outlooks if _is_over(found)]
     wishes = tuple(_wish(found) for found in over if ends[found.account.name] <= now)
     waiting = tuple((name, ends[name]) for name in (f.account.name for f in over) if ends[name] > now)
@@ -90,7 +90,7 @@ def make_plan(
     if stale:
         why = f"what is known of {', '.join(stale)} is too old: nothing is taken and nothing given back"
         return Planned(wishes, (), why, waiting)
-    return Planned(wishes, plan(wishes, live, ours, site.subtree), "", waiting)
+    return Planned(wishes, plan(wishes, live, ours, site.subtree, became), "", waiting)
 
 
 def apply(
@@ -126,8 +126,8 @@ def give_back(
     with alone(engine, "enforce") as mine:
         _check_alone(mine)
         with reading(engine) as session:
-            ours = _ours(session)
-        steps = undo(account, slurm.live([account]), ours, site.subtree)
+            ours, became = _ours(session), _became(session)
+        steps = undo(account, slurm.live([account]), ours, site.subtree, became)
         _carry_out(engine, slurm, steps, change, "enforce.undo", account)
         return steps
 
@@ -181,6 +181,16 @@ def _ours(session: Session) -> list[Ours]:
     ]
 
 
+def _became(session: Session) -> dict[tuple[str, str], set[str]]:
+    """What limits became that we took and have not given back; of a change that was begun, both values."""
+    found: dict[tuple[str, str], set[str]] = {}
+    query = select(EnforcementAct).where(EnforcementAct.kind == "limit").order_by(EnforcementAct.id)
+    for row in session.scalars(query):
+        before = found.get((row.subject, row.key), set()) if row.state == "begun" else set()
+        found[row.subject, row.key] = before | ({row.after} if row.state in ("begun", "held") else set())
+    return found
+
+
 def _carry_out(
     engine: Engine, slurm: Limits, steps: Sequence[Step], change: Change, action: str, subject: str
 ) -> None:
@@ -222,7 +232,7 @@ def _set_limits(slurm: Limits, account: str, steps: Sequence[Step], live: Live) 
     mark = dict(live.marks.get(account, {}))
     for step in mine:
         if step.action == "take":
-            mark[step.key] = step.before
+            mark.setdefault(step.key, step.before)
         else:
             mark.pop(step.key, None)
     changes = {step.key: (step.before, step.after) for step in mine if step.action != "forget"}

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from hpctools.budget.allowance import Policy
 
 Kind = Literal["limit", "hold", "tier"]
 Action = Literal["take", "give", "forget"]
+Became = Mapping[tuple[str, str], Set[str]]
+"""What limits became that we took, as the store knows it, by account and word: of one that it does not know,
+nothing; of a change that was begun, both values."""
+NOT_KNOWN: Became = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,11 @@ def limits_of(wish: Wish) -> dict[str, str]:
 
 
 def plan(
-    wishes: Sequence[Wish], live: Live, ours: Sequence[Ours], below: Callable[[str], Set[str]]
+    wishes: Sequence[Wish],
+    live: Live,
+    ours: Sequence[Ours],
+    below: Callable[[str], Set[str]],
+    became: Became = NOT_KNOWN,
 ) -> tuple[Step, ...]:
     """All that separates Slurm from what is wished, and is ours to do.
 
@@ -125,38 +134,55 @@ def plan(
         wishes: one for an account, those of higher accounts first.
         ours: jobs that we changed, by the store.
         below: an account and all below it.
+        became: limits that we changed, by the store.
     """
-    return (*_limits(wishes, live), *_jobs(wishes, live, ours, below))
+    return (*_limits(wishes, live, became), *_jobs(wishes, live, ours, below))
 
 
 def undo(
-    account: str, live: Live, ours: Sequence[Ours], below: Callable[[str], Set[str]]
+    account: str,
+    live: Live,
+    ours: Sequence[Ours],
+    below: Callable[[str], Set[str]],
+    became: Became = NOT_KNOWN,
 ) -> tuple[Step, ...]:
     """Give back all that was taken for an account's budget, and nothing of others."""
     mine = Live(live.limits, {account: live.marks.get(account, {})}, live.pending)
-    return plan((), mine, [each for each in ours if each.account == account], below)
+    return plan((), mine, [each for each in ours if each.account == account], below, became)
 
 
-def _limits(wishes: Sequence[Wish], live: Live) -> Iterator[Step]:
+def _limits(wishes: Sequence[Wish], live: Live, became: Became) -> Iterator[Step]:
     wanted = {wish.account: (wish, limits_of(wish)) for wish in wishes}
     for account, (wish, limits) in wanted.items():
+        there_now = live.limits.get(account, {})
+        # What is as we set it may become another tier's.
+        left = all(there_now.get(key, "") in became.get((account, key), ()) for key in limits)
         for key, after in limits.items():
-            there = live.limits.get(account, {}).get(key, "")
+            there = there_now.get(key, "")
             # Without our mark it is somebody else's doing, and theirs to undo.
-            if key not in live.marks.get(account, {}) and there != after:
+            if there != after and (left or key not in live.marks.get(account, {})):
                 yield Step("take", "limit", account, account, key, there, after, 0, wish.why)
     for account, marks in live.marks.items():
         for key, before in marks.items():
             if key not in wanted.get(account, (None, {}))[1]:
-                yield _given_back(account, key, before, live)
+                yield _given_back(account, key, before, live, became)
 
 
-def _given_back(account: str, key: str, before: str, live: Live) -> Step:
+def _given_back(account: str, key: str, before: str, live: Live, became: Became) -> Step:
     there = live.limits.get(account, {}).get(key, "")
-    if key == "GrpSubmitJobs" and there != "0":
+    why = ""
+    if not _as_we_left_it(account, key, live, became):
         why = f"somebody set it to {there or 'nothing'} since: it stays"
+    elif key == "DefaultQOS" and not _as_we_left_it(account, "QOS", live, became):
+        why = "somebody set QOS since, which may be without what it was: it stays"
+    if why:
         return Step("forget", "limit", account, account, key, there, there, 0, why)
     return Step("give", "limit", account, account, key, there, before, 0, "its budget allows it again")
+
+
+def _as_we_left_it(account: str, key: str, live: Live, became: Became) -> bool:
+    values = {"0"} if key == "GrpSubmitJobs" else became.get((account, key))
+    return not values or live.limits.get(account, {}).get(key, "") in values
 
 
 def _jobs(
@@ -164,6 +190,9 @@ def _jobs(
 ) -> Iterator[Step]:
     known = {(each.kind, each.job, each.submitted): each for each in ours}
     wanted = _wanted_jobs(wishes, live, below)
+    for key, (_, wish) in list(wanted.items()):
+        if key in known and known[key].state == "held" and known[key].after not in ("", wish.tier):
+            del wanted[key]  # it is to be in another tier now: given back first, and taken at the next look
     for (kind, _, _), (job, wish) in wanted.items():
         before = known.get((kind, job.id, job.submitted))
         if _is_as_wished(job, kind, wish) or (before is not None and before.state != "begun"):

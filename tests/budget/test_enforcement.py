@@ -96,6 +96,39 @@ def test_a_lower_tier_changes_limits_and_pending_jobs_and_back() -> None:
     ]
 
 
+LOWERED = {"QOS": "low", "DefaultQOS": "low"}
+WERE = {"nlp": {"QOS": "high,low", "DefaultQOS": "high"}}
+BECAME = {("nlp", "QOS"): {"low"}, ("nlp", "DefaultQOS"): {"low"}}
+
+
+def test_a_list_of_qos_that_somebody_set_since_stays() -> None:
+    """With the default, which may be none of it; what the store does not know becomes what it was."""
+    state = Live({"nlp": LOWERED | {"QOS": "low,urgent"}}, WERE)
+    found = plan([], state, [], BELOW.__getitem__, BECAME)
+    assert [(each.action, each.key, each.after) for each in found] == [
+        ("forget", "QOS", "low,urgent"),
+        ("forget", "DefaultQOS", "low"),
+    ]
+    assert "somebody set it to low,urgent since" in found[0].why
+    assert [each.action for each in plan([LOWER], state, [], BELOW.__getitem__, BECAME)] == []
+    assert [each.action for each in plan([], state, [], BELOW.__getitem__)] == ["give", "give"]
+
+
+def test_another_tier_counts_for_who_is_kept_already() -> None:
+    lowered = Live({"nlp": LOWERED}, WERE, (replace(JOB, qos="low"),))
+    tier = Ours("tier", 7, 1000, "nlp", "high", "low")
+    lowest = Wish("nlp", "lower-tier", "lowest")
+    found = plan([lowest], lowered, [tier], BELOW.__getitem__, BECAME)
+    assert [(each.action, each.kind, each.before, each.after) for each in found] == [
+        ("take", "limit", "low", "lowest"),
+        ("take", "limit", "low", "lowest"),
+        ("give", "tier", "low", "high"),
+    ]
+    # What somebody else changed is theirs.
+    theirs = Live({"nlp": LOWERED | {"QOS": "low,urgent"}}, WERE)
+    assert plan([lowest], theirs, [], BELOW.__getitem__, BECAME) == ()
+
+
 def test_a_change_of_policy_gives_back_what_the_new_one_does_not_take() -> None:
     assert steps(BLOCK, live("0", "20", HELD), OURS) == [("give", "hold", "7", "", "")]
     assert steps(Wish("nlp", "warn"), live("0", "20")) == [("give", "limit", "nlp", "0", "20")]

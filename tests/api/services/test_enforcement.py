@@ -128,6 +128,44 @@ def test_a_budget_that_is_gone_holds_nothing(engine: Engine, over: BudgetSite, n
     assert act(none, engine, cluster, now + 2 * DAY) == ["give limit nlp", "give hold 7"]
 
 
+def in_tier(site: BudgetSite, tier: str) -> BudgetSite:
+    spec = Spec(Decimal(1000), "USD", enforcement=Enforcement("lower-tier", 100, 0, tier))
+    return replace(
+        site,
+        accounts=tuple(replace(each, spec=spec if each.name == "nlp" else None) for each in site.accounts),
+    )
+
+
+def tiered() -> Cluster:
+    before = {"nlp": {"QOS": "high,low", "DefaultQOS": "high"}}
+    return Cluster(before, {}, {7: PendingJob(7, 1, "nlp-lab-a", "high")})
+
+
+def test_another_tier_is_applied_and_what_was_before_comes_back(
+    engine: Engine, over: BudgetSite, now: int
+) -> None:
+    cluster = tiered()
+    limits = ["take limit nlp", "take limit nlp"]
+    assert act(in_tier(over, "low"), engine, cluster, now) == [*limits, "take tier 7"]
+    assert act(in_tier(over, "lowest"), engine, cluster, now + 1) == [*limits, "give tier 7"]
+    assert act(in_tier(over, "lowest"), engine, cluster, now + 2) == ["take tier 7"]
+    assert cluster.limits["nlp"] == {"QOS": "lowest", "DefaultQOS": "lowest"}
+    assert cluster.jobs[7].qos == "lowest"
+    assert act(in_tier(over, "lowest"), engine, cluster, now + 3) == []
+    give_back(engine, over, cluster, "nlp", Change("operator:root", now + 4))
+    assert (cluster.limits, cluster.marks, cluster.jobs) == (tiered().limits, {}, tiered().jobs)
+
+
+def test_a_list_that_somebody_set_meanwhile_is_not_overwritten(
+    engine: Engine, over: BudgetSite, now: int
+) -> None:
+    cluster = tiered()
+    act(in_tier(over, "low"), engine, cluster, now)
+    cluster.limits["nlp"]["QOS"] = "low,urgent"
+    give_back(engine, over, cluster, "nlp", Change("operator:root", now + 1))
+    assert (cluster.limits["nlp"]["QOS"], cluster.marks) == ("low,urgent", {})
+
+
 def test_what_slurm_did_not_do_is_said_and_tried_again(engine: Engine, over: BudgetSite, now: int) -> None:
     cluster = waiting()
     act(over, engine, cluster, now)
