@@ -162,7 +162,7 @@ def _words(view: BudgetView, asked: _Asked) -> dict[str, Any]:
     rule = {
         "policy": fields.get("policy", "off"),
         "at": _number(fields.get("at") or "100"),
-        "grace": _number(fields.get("grace") or "0") * 3600,
+        "grace": _grace(fields.get("grace") or "0", kept.get("enforce", {}).get("grace", 0)),
         "tier": fields.get("tier") or None,
     }
     notify = {**kept.get("notify", {}), "mail": _listed(fields.get("mail", ""))}
@@ -188,6 +188,11 @@ def _number(text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
         raise BudgetError(f"{text!r:.40} is not a whole number", "write digits only")
     return int(text)
+
+
+def _grace(hours: str, kept: int) -> int:
+    """Seconds; the form shows whole hours, and what is left as it is shown stays to the second."""
+    return kept if _number(hours) == kept // 3600 else _number(hours) * 3600
 
 
 def _told(error: BudgetError | ValidationError) -> str:

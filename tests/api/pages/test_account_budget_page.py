@@ -112,6 +112,19 @@ def test_an_administrator_changes_what_is_in_the_form_and_nothing_else(november_
     assert (second["effective"], second["why"]) == ("2026-11-01", "test")
 
 
+def test_a_grace_of_half_an_hour_stays_where_only_the_amount_is_changed(november_service: Any) -> None:
+    """The form shows whole hours, so 0 of this one, and sends them back."""
+    client, browser = november_service.client(None), november_service.browser(None)
+    before = client.get("/v1/accounts/nlp/budget").json()["versions"][-1]["budget"]
+    half = before | {"enforce": before["enforce"] | {"grace": 1800}}
+    assert client.put("/v1/accounts/nlp/budget", json={"budget": half, "why": "test"}).is_success
+    assert send(browser, "change", amount="30000.00").status_code == 303
+    after = client.get("/v1/accounts/nlp/budget").json()["versions"][-1]["budget"]
+    assert after == half | {"amount": "30000.00"}
+    assert send(browser, "change", grace="2").status_code == 303
+    assert client.get("/v1/accounts/nlp/budget").json()["versions"][-1]["budget"]["enforce"]["grace"] == 7200
+
+
 @pytest.mark.parametrize(
     ("action", "change", "said"),
     [
