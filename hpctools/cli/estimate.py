@@ -107,4 +107,8 @@ def _is_a_person() -> bool:
 
 def _agrees() -> bool:
     print("Submit? [Y/n] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+    answer = sys.stdin.readline()
+    if not answer:  # Ctrl-D, or the terminal is gone: nobody has agreed
+        print(file=sys.stderr)
+        return False
+    return answer.strip().lower() in ("", "y", "yes")

@@ -174,7 +174,7 @@ def test_dry_run_and_quiet_say_nothing_of_it(environment: dict[str, str], api: A
 
 
 @pytest.mark.parametrize(
-    ("answer", "submitted"), [("\n", True), ("y\n", True), ("n\n", False), ("q\n", False)]
+    ("answer", "submitted"), [("\n", True), ("y\n", True), ("n\n", False), ("q\n", False), ("\x04", False)]
 )
 def test_a_person_is_asked(environment: dict[str, str], api: Api, answer: str, submitted: bool) -> None:
     filled(environment, api)
