@@ -21,7 +21,16 @@ from api.services.spending import (
     spending_among,
     unbilled,
 )
-from hpctools.budget.allowance import Approval, Calendar, Period, PeriodKind, Spendable, period_of, spendable
+from hpctools.budget.allowance import (
+    Approval,
+    Calendar,
+    Period,
+    PeriodKind,
+    Spendable,
+    counts,
+    period_of,
+    spendable,
+)
 from hpctools.budget.burn import Burn
 from hpctools.budget.forecast import Forecast
 from hpctools.budget.money import ZERO, difference, percent, total
@@ -151,9 +160,8 @@ def _allowed(
         return None
     granted = budgets.approvals.get(account.name, [])
     day = today if len(pieces) == 1 and today in period else None
-    return _sum(
-        [spendable(known, each, spending.of, granted, since=budgets.since, today=day) for each in pieces]
-    )
+    approved = total(each.amount for each in granted if counts(each, period, day))
+    return _sum([spendable(known, each, spending.of, since=budgets.since) for each in pieces], approved)
 
 
 def _together(site: BudgetSite, each: Iterable[Allowed | None]) -> Allowed | None:
@@ -181,11 +189,14 @@ def _pieces(calendar: Calendar, period: Period) -> Sequence[Period]:
     return found
 
 
-def _sum(pieces: Sequence[Spendable]) -> Allowed:
-    """What the second period got from the first one is what the first one had: it counts once."""
+def _sum(pieces: Sequence[Spendable], approved: Decimal) -> Allowed:
+    """What the second period got from the first one is what the first one had: it counts once.
+
+    So does what was approved, in however many of them it may be spent.
+    """
     return Allowed(
         currency=pieces[-1].currency,
         amount=total(each.amount for each in pieces),
         carried=pieces[0].carried,
-        approved=total(each.approved for each in pieces),
+        approved=approved,
     )

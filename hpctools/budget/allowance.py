@@ -200,7 +200,7 @@ def spendable(
     """
     newest = _in_effect(versions, period)
     carried = _carried(versions, newest, period, spent, since) if newest.carry != "none" else ZERO
-    approved = total(each.amount for each in approvals if _counts(each, period, today))
+    approved = total(each.amount for each in approvals if counts(each, period, today))
     return Spendable(period, newest.currency, newest.amount, carried, approved)
 
 
@@ -285,7 +285,8 @@ def _passed_on(spec: Spec, left: Decimal) -> Decimal:
     return left if spec.carry_at_most is None else min(left, spec.carry_at_most)
 
 
-def _counts(approval: Approval, period: Period, today: date | None) -> bool:
+def counts(approval: Approval, period: Period, today: date | None = None) -> bool:
+    """Whether an approval counts in some days: today, or in any of them."""
     if today is not None:
         return approval.granted <= today < approval.until and today in period
     return approval.granted < period.end and approval.until > period.first

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.services.budgets import Change, set_budget
+from api.services.budgets import Change, approve, set_budget
 from api.services.spending import read_forecast
 from api.services.standing import read_allowances
 from hpctools.budget.allowance import Calendar, Period, Spec
@@ -80,3 +80,16 @@ def test_days_that_are_over_keep_the_periods_that_they_had(sqlite_service: Any, 
         for first, end in ((november, december), (december, january)):
             found = read_allowances(engine, site, [nlp], Period(first, end), day_start(seen))["nlp"]
             assert (found.amount if found else None) == Decimal(25000), (seen, first)
+
+
+def test_an_approval_counts_once_in_days_of_several_periods(
+    sqlite_service: Any, site: BudgetSite, now: int
+) -> None:
+    """It was granted in November until January: in a quarter of months it is not there twice."""
+    engine, nlp = sqlite_service.engine, site.by_name["nlp"]
+    approve(engine, nlp, Decimal(500), date(2027, 1, 15), Change("head", day_start(date(2026, 11, 10))))
+    quarter = read_allowances(engine, site, [nlp, site.by_name["root"]], QUARTER, now)
+    assert {name: found.approved for name, found in quarter.items() if found} == {
+        "nlp": Decimal(500),
+        "root": Decimal(500),
+    }
