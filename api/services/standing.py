@@ -10,7 +10,7 @@ from decimal import Decimal
 from sqlalchemy import Engine
 
 from api.db.engine import reading
-from api.services.budgets import Stored, approvals_of_all, in_effect, versions_of
+from api.services.budgets import Stored, approvals_of_all, in_effect, versions, versions_of
 from api.services.reports import Report
 from api.services.spending import (
     Spending,
@@ -99,7 +99,7 @@ def read_standing(engine: Engine, site: BudgetSite, report: Report, now: int) ->
     """
     account, period, today = report.account, report.period, day_of(now)
     allowed = read_allowances(engine, site, (account,), period, now)[account.name]
-    other = account.spec.calendar.kind if allowed is None and account.spec else None
+    other = _other_period(engine, account, period, today) if allowed is None else None
     if today not in period:
         return Standing(report.spent, allowed, other, Burn(), None)
     with reading(engine) as session:
@@ -107,6 +107,13 @@ def read_standing(engine: Engine, site: BudgetSite, report: Report, now: int) ->
     burn = unbilled(burning, report.quality.as_of, period)
     ahead = read_forecast(engine, site, account, period, now)
     return Standing(report.spent, allowed, other, burn, ahead)
+
+
+def _other_period(engine: Engine, account: Account, period: Period, today: date) -> PeriodKind | None:
+    """For what kind of periods an account's budget is, whoever set it."""
+    with reading(engine) as session:
+        version = in_effect(versions(session, account, today), _day_in(period, today))
+    return version.spec.calendar.kind if version else None
 
 
 def read_allowances(
@@ -154,7 +161,7 @@ def _allowed(
     budgets: _Budgets, account: Account, spending: Spending, period: Period, today: date
 ) -> Allowed | None:
     known = budgets.versions[account.name]
-    version = in_effect(known, min(max(today, period.first), period.end - timedelta(days=1)))
+    version = in_effect(known, _day_in(period, today))
     pieces = _pieces(version.spec.calendar, period) if version else ()
     if not pieces or known[0].effective >= pieces[0].end:
         return None
@@ -162,6 +169,11 @@ def _allowed(
     day = today if len(pieces) == 1 and today in period else None
     approved = total(each.amount for each in granted if counts(each, period, day))
     return _sum([spendable(known, each, spending.of, since=budgets.since) for each in pieces], approved)
+
+
+def _day_in(period: Period, today: date) -> date:
+    """Today, or the day of a period that is nearest to it."""
+    return min(max(today, period.first), period.end - timedelta(days=1))
 
 
 def _together(site: BudgetSite, each: Iterable[Allowed | None]) -> Allowed | None:

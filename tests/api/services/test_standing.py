@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from api.services.budgets import Change, approve, set_budget
+from api.services.reports import read_report
 from api.services.spending import read_forecast
-from api.services.standing import read_allowances
+from api.services.standing import read_allowances, read_standing
 from hpctools.budget.allowance import Calendar, Period, Spec
 from hpctools.budget.month import Month, day_start
 from hpctools.budget.statement import DayPoint
@@ -93,3 +94,23 @@ def test_an_approval_counts_once_in_days_of_several_periods(
         "nlp": Decimal(500),
         "root": Decimal(500),
     }
+
+
+def test_who_looks_at_a_month_is_told_of_the_budget_that_was_set_last(
+    sqlite_service: Any, site: BudgetSite, now: int
+) -> None:
+    """The site file's was for a month, so the page of a month said to choose a month."""
+    engine, nlp = sqlite_service.engine, site.by_name["nlp"]
+    lab = site.by_name["nlp-lab-a"]
+    quarterly = Spec(Decimal(75000), "USD", Calendar("quarterly"))
+    set_budget(engine, site, nlp, quarterly, QUARTER.first, Change("dean", now))
+    month = Period(date(2026, 11, 1), date(2026, 12, 1))
+
+    def other(period: Period, account: Any = nlp) -> str | None:
+        return read_standing(engine, site, read_report(engine, site, account, period), now).other_period
+
+    assert (other(month), other(QUARTER), other(month, lab)) == ("quarterly", None, None)
+    yearly = replace(quarterly, amount=Decimal(10000), calendar=Calendar("yearly"))
+    lone = replace(site, accounts=tuple(replace(each, spec=None) for each in site.accounts))
+    set_budget(engine, lone, lone.by_name["dl"], yearly, date(2026, 1, 1), Change("dean", now))
+    assert other(month, lone.by_name["dl"]) == "yearly"
