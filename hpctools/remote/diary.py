@@ -27,11 +27,17 @@ def note(environment: Mapping[str, str], name: str, cluster: str) -> None:
     line = json.dumps({"id": name, "cluster": cluster, "time": datetime.now(timezone.utc).isoformat()})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(line + "\n")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_end_of_torn(descriptor) + line.encode("ascii") + b"\n")
     except OSError as error:
         raise RemoteError(f"cannot write {path}: {error.strerror}", "nothing was submitted") from None
+
+
+def _end_of_torn(descriptor: int) -> bytes:
+    """What ends a last line that a full disk cut off, so that it takes no other with it."""
+    size = os.fstat(descriptor).st_size
+    return b"" if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n" else b"\n"
 
 
 def cluster_of(environment: Mapping[str, str], name: str) -> str:

@@ -1,0 +1,22 @@
+"""What a laptop notes of its submissions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpctools.remote import diary
+
+ONE, TWO, THREE = (f"{name}-0123456789ab" for name in ("one", "two", "three"))
+
+
+def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
+    """A full disk cut the second one: the next submission was known to nobody."""
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    for name in (ONE, TWO):
+        diary.note(environment, name, "uni")
+    path = diary.place(environment)
+    path.write_text(path.read_text()[:-30])
+    diary.note(environment, THREE, "uni")
+    known = {name: diary.cluster_of(environment, name) for name in (ONE, TWO, THREE)}
+    assert known == {ONE: "uni", TWO: "", THREE: "uni"}
+    assert "\n\n" not in path.read_text()
