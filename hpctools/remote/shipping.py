@@ -299,22 +299,18 @@ def _script(intent: Intent, invocation: Invocation) -> tuple[LocalFile | None, l
         text = f"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{wrap}\n\n"
         return (
             LocalFile("wrap", None, text.encode("utf-8", "surrogateescape")),
-            _without_wrap(intent, options),
+            _without_wrap(options),
             [],
         )
     return None, options, command
 
 
-def _without_wrap(intent: Intent, options: Sequence[str]) -> list[str]:
-    kept, skip = [], False
-    for word in options:
-        if skip:
-            skip = False
-        elif word == "--wrap":
-            skip = True
-        elif not word.startswith("--wrap="):
-            kept.append(word)
-    return kept
+def _without_wrap(options: Sequence[str]) -> list[str]:
+    words: set[int] = set()
+    for each in read_command_line(options).options:
+        if each.name == "wrap":  # written out or cut short: --wra
+            words |= {each.index} if "=" in options[each.index] else {each.index, each.index + 1}
+    return [word for index, word in enumerate(options) if index not in words]
 
 
 def _with_policy(options: Sequence[str], intent: Intent) -> list[str]:

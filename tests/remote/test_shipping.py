@@ -47,6 +47,8 @@ def asked(shipment: Shipment) -> dict[str, Any]:
             {"options": ["--gpus=4", "--job-name=train.py"], "script": "command.sh"},
         ),
         (["--wrap", "echo 'a  b'", "-t", "5"], {"options": ["-t", "5"], "script": "wrap"}),
+        (["--wra", "hostname", "-t", "5"], {"options": ["-t", "5"], "script": "wrap"}),
+        (["-t", "5", "--wr=hostname"], {"options": ["-t", "5"], "script": "wrap"}),
         (
             ["--upload", "data", "--upload=train.py", "job.sh"],
             {"script": "job.sh", "files": ["job.sh", "data/a b.csv", "data/deep/c.csv", "train.py"]},
