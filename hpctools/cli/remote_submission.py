@@ -63,9 +63,10 @@ def _sent(open_session: Session, shipment: Shipment, wish: Wish) -> Mapping[str,
     try:
         return send(open_session, shipment, meter)
     except KeyboardInterrupt:
-        tell("hp-submit")(
-            f"interrupted; it may have been submitted: hp-status --cluster {wish.cluster} {shipment.id}"
-        )
+        if not shipment.request["trial"]:
+            tell("hp-submit")(
+                f"interrupted; it may have been submitted: hp-status --cluster {wish.cluster} {shipment.id}"
+            )
         raise
 
 

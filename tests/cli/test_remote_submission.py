@@ -1,0 +1,29 @@
+"""What hp-submit --cluster says of a dry run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hpctools.cli import remote_submission
+from hpctools.remote import sending
+from hpctools.remote.shipping import Shipment, Wish
+
+NAME = "train-0123456789ab"
+
+
+@pytest.mark.parametrize("trial", [True, False])
+def test_a_dry_run_that_is_interrupted_submitted_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], trial: bool
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sending, "send", interrupted)
+    shipment = Shipment(NAME, {"trial": trial}, ())
+    session: Any = SimpleNamespace(tell=print)
+    with pytest.raises(KeyboardInterrupt):
+        remote_submission._sent(session, shipment, Wish("uni", ()))
+    assert ("it may have been submitted" in capsys.readouterr().err) is not trial
