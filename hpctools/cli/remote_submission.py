@@ -81,7 +81,9 @@ def _show_trial(result: Mapping[str, Any]) -> int:
 
 
 def _safe(text: object) -> str:
-    return "".join(f"{shown(line)}\n" for line in str(text).splitlines())
+    """What a terminal may be given; a script's tabs stay."""
+    lines = (line.split("\t") for line in str(text).splitlines())
+    return "".join("\t".join(map(shown, parts)) + "\n" for parts in lines)
 
 
 def _tell(result: Mapping[str, Any], as_json: bool, *, quiet: bool, parsable: bool) -> None:

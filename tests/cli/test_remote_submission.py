@@ -27,3 +27,11 @@ def test_a_dry_run_that_is_interrupted_submitted_nothing(
     with pytest.raises(KeyboardInterrupt):
         remote_submission._sent(session, shipment, Wish("uni", ()))
     assert ("it may have been submitted" in capsys.readouterr().err) is not trial
+
+
+def test_a_dry_run_shows_a_script_as_it_is(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Of a line with a tab the quotes and backslashes changed, too; what a terminal would obey is escaped."""
+    script = "#!/bin/sh\n\techo \"a\" '\\n' |\twc\n"
+    result = {"stdout": f"{script}\x1b[2J\n", "stderr": "", "code": 0}
+    assert remote_submission._show_trial(result) == 0
+    assert capfdbinary.readouterr().out.decode() == f"{script}\\x1b[2J\n"
