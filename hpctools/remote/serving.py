@@ -221,13 +221,14 @@ def _status(request: Message, program: Program) -> Mapping[str, Any]:
     said = listen(program, words)
     if not as_text:
         runs = json.loads(said.stdout) if said.code == 0 else []
-        return _text(json.dumps({"submissions": every, "runs": runs}) + "\n", said.stderr)
+        stdout = json.dumps({"submissions": every, "runs": runs}) + "\n"
+        return {"code": said.code, "stdout": stdout, "stderr": said.stderr}
     listed = overview.table(every) if every else "no submissions\n"
     return {"code": said.code, "stdout": f"{listed}\n{said.stdout}", "stderr": said.stderr}
 
 
-def _text(stdout: str, stderr: str = "") -> Mapping[str, Any]:
-    return {"code": 0, "stdout": stdout, "stderr": stderr}
+def _text(stdout: str) -> Mapping[str, Any]:
+    return {"code": 0, "stdout": stdout, "stderr": ""}
 
 
 def _known_as(word: str) -> str:

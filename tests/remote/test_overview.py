@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
-from hpctools.remote import overview
+from hpctools.remote import overview, serving
 from hpctools.remote.submissions import Record
+from hpctools.remote.wire import Message
 from hpctools.slurm import accounting, scripts
 
 ARRAY = Record("sweep-0123456789ab", "r", state="submitted", job_id=7)
@@ -47,3 +51,16 @@ def test_a_task_that_failed_long_ago_counts_at_the_arrays_end(slurm: Says) -> No
     slurm(["COMPLETED"], "FAILED\nCOMPLETED\nRUNNING\n")
     assert overview.ends(ARRAY, 9) == ["COMPLETED", "FAILED"]
     assert overview.ends(ARRAY, None) == ["COMPLETED"]
+
+
+def test_a_list_that_failed_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """hp-status --cluster --json ended with 0 and no runs, which a program takes for an answer."""
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path))
+
+    def failing(words: Sequence[str]) -> int:
+        print("hp-status: cannot read runs", file=sys.stderr)
+        return 1
+
+    said = serving._status(Message({"words": ["--json"]}), failing)
+    assert (said["code"], said["stderr"]) == (1, "hp-status: cannot read runs\n")
+    assert json.loads(said["stdout"]) == {"submissions": [], "runs": []}
