@@ -83,7 +83,7 @@ def course(history: Sequence[Moment], events: Sequence[Event]) -> Course | None:
     return Course(
         begin,
         max(known) - begin,
-        _series(sorted(_sizes(history, events)), begin),
+        _series(sorted(_sizes(history, events), key=lambda point: point[0]), begin),
         _series(_values(history, rates), begin),
         _series(_values(history, [moment.loss for moment in history]), begin),
         _marks(events, begin),
@@ -92,8 +92,8 @@ def course(history: Sequence[Moment], events: Sequence[Event]) -> Course | None:
 
 
 def _sizes(history: Sequence[Moment], events: Sequence[Event]) -> Iterator[tuple[float, float]]:
-    for moment in history:
-        if (stamp := _stamp(moment.time)) is not None:
+    for stamp, moment in zip(_stamps(history), history, strict=True):
+        if stamp is not None:
             yield stamp, float(moment.size)
     for event in events:
         stamp = _stamp(event.time)
@@ -102,10 +102,18 @@ def _sizes(history: Sequence[Moment], events: Sequence[Event]) -> Iterator[tuple
 
 
 def _values(history: Sequence[Moment], values: Sequence[float | None]) -> Iterator[tuple[float, float]]:
-    for moment, value in zip(history, values, strict=True):
-        stamp = _stamp(moment.time)
+    for stamp, value in zip(_stamps(history), values, strict=True):
         if stamp is not None and value is not None and math.isfinite(value):
             yield stamp, float(value)
+
+
+def _stamps(history: Sequence[Moment]) -> Iterator[float | None]:
+    """When each moment was: none before an earlier one, also where who took over has a slow clock."""
+    last = -math.inf
+    for moment in history:
+        stamp = _stamp(moment.time)
+        last = max(last, last if stamp is None else stamp)
+        yield None if stamp is None else last
 
 
 def _series(points: Sequence[tuple[float, float]] | Iterator[tuple[float, float]], begin: float) -> Series:

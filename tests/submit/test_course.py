@@ -70,3 +70,15 @@ def test_while_nobody_trains_there_is_no_throughput():
 
 def test_nothing_is_known_before_the_training_has_begun():
     assert course([], [Event(at(1), "started")]) is None
+
+
+def test_a_coordinator_with_a_slow_clock_makes_no_time_run_backwards():
+    """It took over after the third moment, ten seconds behind: its first ones stand where that one is."""
+    told = [(10, 4, 3.0), (20, 4, 2.5), (30, 4, 2.0), (24, 3, 1.9), (28, 2, 1.8), (35, 2, 1.7)]
+    history = [Moment(at(second), 1, size, size, loss, loss) for second, size, loss in told]
+    found = course(history, [])
+    assert found is not None
+    times = (0.0, 10.0, 20.0, 20.0, 20.0, 25.0)
+    assert found.loss == Series(times, (3.0, 2.5, 2.0, 1.9, 1.8, 1.7))
+    assert found.throughput == found.loss
+    assert found.size == Series(times, (4.0, 4.0, 4.0, 3.0, 2.0, 2.0))
