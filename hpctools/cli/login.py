@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
-from hpctools.budget.service import Service, find_service
+from hpctools.budget.service import MissingError, Service, find_service
 from hpctools.cli import login_text
 from hpctools.cli.login_drain import drain, undrain
 from hpctools.cli.login_forget import forget
@@ -91,8 +92,20 @@ def end(numbers: tuple[int, ...], as_json: bool) -> None:
       hpctools login end 812 815
     """
     here = service()
-    found = [here.ask("DELETE", f"/v1/login/sessions/{number}") for number in numbers]
-    show({"sessions": found} if as_json else login_text.ending(found))
+    found: list[Any] = []
+    missing: list[str] = []
+    try:
+        for number in dict.fromkeys(numbers):
+            try:
+                found.append(here.ask("DELETE", f"/v1/login/sessions/{number}"))
+            except MissingError:  # it may have ended by itself: that keeps no other
+                missing.append(f"{number}")
+    finally:
+        if found:
+            show({"sessions": found} if as_json else login_text.ending(found))
+    if missing:
+        gone = f"session{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        raise MissingError(f"there is no {gone} that you may end", "see `hpctools login sessions`")
 
 
 @login.command()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from hpctools.budget.service import MissingError
 from hpctools.cli import login, login_drain, login_forget, login_nlb, login_text
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 from hpctools.login.nlb import Group, Steps
@@ -105,6 +106,20 @@ def test_sessions_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     service = FakeService(session(7, "nlp1"))
     assert call(monkeypatch, service, "end", "7") == ("session 7 of nlp1 on login-1 will end\n", 0)
     assert service.asked == [("DELETE", "/v1/login/sessions/7", None)]
+
+
+def test_a_session_that_is_gone_keeps_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ones after it stayed, and of those before it nothing was said."""
+    service = FakeService(session(7, "nlp1"), MissingError("refuses (404)"), session(9, "nlp2"))
+    monkeypatch.setattr(login, "find_service", lambda environment: service)
+    done = CliRunner().invoke(login.login, ["end", "7", "8", "9"])
+    ended = [f"session {number} of {user} on login-1 will end" for number, user in ((7, "nlp1"), (9, "nlp2"))]
+    assert done.output.splitlines() == ended
+    assert isinstance(done.exception, MissingError)
+    assert done.exception.message == "there is no session 8 that you may end"
+    service = FakeService(session(7, "nlp1"), UnreachableError("no answer"))
+    done = CliRunner().invoke(login.login, ["end", "7", "8"])
+    assert (done.output.splitlines(), done.exit_code) == (ended[:1], 1)
 
 
 def test_a_drain_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
