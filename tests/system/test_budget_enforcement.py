@@ -195,7 +195,12 @@ def test_a_lower_tier_is_for_new_jobs_and_for_those_that_wait(bench: Bench) -> N
     with pytest.raises(CommandError, match=r"Invalid qos"):
         bench.waiting("--qos=high")
     assert bench.apply() == []
+    bench.budget("lower-tier", "elastic")
+    assert bench.apply() == [*taken[:2], ("take", "tier", str(new)), ("give", "tier", str(job))]
+    assert bench.apply() == [("take", "tier", str(job))]
+    assert (bench.limit("QOS"), bench.limit("DefaultQOS")) == ("elastic", "elastic")
     bench.budget("warn")
-    assert bench.apply() == [("give", "limit", "nlp"), ("give", "limit", "nlp"), ("give", "tier", str(job))]
+    given = [("give", kind, subject) for _, kind, subject in taken]
+    assert bench.apply() == [*given, ("give", "tier", str(new))]
     assert (bench.limit("QOS"), bench.limit("DefaultQOS")) == before
     assert bench.cluster.job(job, "nlp1").qos == "high"
