@@ -90,6 +90,7 @@ def drain(
     if (deadline or timeout) and not wait:
         raise UsageError("--deadline and --timeout are for --wait", "add --wait")
     if here:
+        _check_not_named(node)
         _drain_here(message, wait)
         return
     name = _named(node)
@@ -126,6 +127,7 @@ def undrain(node: str | None, here: bool) -> None:
       hpctools login undrain --here
     """
     if here:
+        _check_not_named(node)
         found = ask_agent(SOCKET, {"ask": "drain", "draining": False})
         still = " but by the service's word it takes none" if found["draining"] else ""
         show(f"{found['node']} is no longer drained here{still}\n")
@@ -223,6 +225,12 @@ def _drain_here(message: str, wait: bool) -> None:
         raise UsageError("--wait is not for --here", "see who is left: hpctools login here")
     found = ask_agent(SOCKET, {"ask": "drain", "draining": True, "why": message})
     show(f"{found['node']} takes no new sessions; {len(found['sessions'])} are there\n")
+
+
+def _check_not_named(node: str | None) -> None:
+    """This very node may be another one than the named."""
+    if node is not None:
+        raise UsageError(f"--here is this very node, and {node} is named", "give one of them")
 
 
 def _named(node: str | None) -> str:

@@ -196,6 +196,8 @@ def test_when_nobody_waits_any_more_no_deadline_is_promised(
         (("drain", "login-1", "--deadline", "2h"), "are for --wait"),
         (("drain", "login-1", "--wait", "--deadline", "soon"), "no time"),
         (("drain", "--here", "--wait"), "not for --here"),
+        (("drain", "login-2", "--here"), "--here is this very node, and login-2 is named"),
+        (("undrain", "login-2", "--here"), "--here is this very node, and login-2 is named"),
         (("undrain",), "which node"),
         (("nlb", "--target-group", "arn:aws:nothing"), "no ARN of a target group"),
     ],
