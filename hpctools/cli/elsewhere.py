@@ -69,10 +69,16 @@ def _the_one(noted: Mapping[str, str]) -> str:
 
 def _done_there(program: str, words: Sequence[str], noted: Mapping[str, str]) -> int:
     for word in words:
-        if remedy := _STAYS_THERE.get(word.partition("=")[0]):
-            raise UsageError(f"{word.partition('=')[0]} does not work with --cluster", remedy)
+        _refuse_what_stays_there(word.partition("=")[0])
     name, rest = (_the_one(noted), list(words)) if noted else take_cluster(words)
     return _done_at(name or "", program, rest)
+
+
+def _refuse_what_stays_there(option: str) -> None:
+    """Also where it is cut short (`--wat`), as argparse takes it there: its output would never come."""
+    for name, remedy in _STAYS_THERE.items():
+        if len(option) > len("--") and name.startswith(option):
+            raise UsageError(f"{name} does not work with --cluster", remedy)
 
 
 def _done_at(name: str, program: str, words: Sequence[str]) -> int:

@@ -59,6 +59,15 @@ def test_what_is_done_on_a_login_node_only_is_said_first(
     assert "draw it on a login node" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("word", "option"), [("--wat", "--watch"), ("--plo=run.svg", "--plot")])
+def test_so_is_what_is_cut_short(
+    asked: list[str], capsys: pytest.CaptureFixture[str], word: str, option: str
+) -> None:
+    """A watch there shows nothing here before the run has ended; a plot would lie there."""
+    assert (hp_status.main(["--cluster", "uni", word, ONE]), asked) == (2, [])
+    assert f"{option} does not work with --cluster" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("program", [hp_cancel, hp_status])
 def test_a_cluster_that_is_cut_short_is_not_here(
     program: ModuleType, asked: list[str], capsys: pytest.CaptureFixture[str]
