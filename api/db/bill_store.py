@@ -15,6 +15,7 @@ from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import SCHEMA, digest, frame_of, in_order, pack, rows_of, unpack
 from hpctools.budget.month import Month
 from hpctools.budget.pulling import MonthKnown
+from hpctools.budget.rate_card import SOURCE as OWN_NODES
 from hpctools.errors import BudgetError
 
 
@@ -84,6 +85,24 @@ def current_frame(session: Session, sources: str | Sequence[str], metric: str, m
     )
     tables = [unpack(content) for content in session.scalars(query)]
     return pl.concat(tables) if tables else pl.DataFrame(schema=SCHEMA)
+
+
+def counted(session: Session, sources: Sequence[str], metric: str, month: Month) -> tuple[str, ...]:
+    """The sources that a month's bill is made of.
+
+    They are the site's. Until one of its providers has told a month, what former sources told of it counts as
+    well: that the bill is read elsewhere since takes nothing back.
+
+    Args:
+        sources: that the site has.
+    """
+    providers = {*sources} - {OWN_NODES}
+    pulls = select(BillPull.source).where(BillPull.metric == metric, BillPull.month == str(month))
+    if not providers or providers & {*session.scalars(pulls.distinct())}:
+        return tuple(sources)
+    days = select(BillDay.source).where(BillDay.metric == metric)
+    stored = session.scalars(days.where(BillDay.day >= month.start, BillDay.day < month.end).distinct())
+    return (*sources, *sorted({*stored} - {*sources}))
 
 
 def known_months(session: Session, source: str, metric: str) -> dict[Month, MonthKnown]:

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.db.bill_models import BillDay
-from api.db.bill_store import current_frame
+from api.db.bill_store import counted, current_frame
 from api.db.day_store import Inputs, KnownDay, NewDay, coverage, known_days, sum_of
 from api.db.job_store import BatchInfo, JobsByDay, batches, digests
 from api.db.models import AttributionRun, JobBatch, ReservationPull
@@ -57,13 +57,14 @@ def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str,
     """Divide the days of a month whose bill, jobs or rules have changed since they were divided last.
 
     Args:
-        sources: of the bill.
+        sources: of the bill, as the site has them.
         now: Unix seconds; running jobs are counted until here.
 
     Raises:
         BudgetError: the bill cannot be divided.
     """
-    bill = place_table(current_frame(session, sources, site.metric, month), site)
+    told = counted(session, sources, site.metric, month)
+    bill = place_table(current_frame(session, told, site.metric, month), site)
     bills = day_bills(bill)
     infos = batches(session, month, reach(site))
     kept = kept_for(session, site, month)

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.db.bill_models import BillDay
-from api.db.bill_store import current_frame
+from api.db.bill_store import counted, current_frame
 from api.db.day_store import Inputs, KnownDay, costs_digest, known_days, stored_costs
 from api.db.exact import exact_sum
 from api.db.job_store import batches
@@ -164,7 +164,8 @@ def _month(
     session: Session, site: BudgetSite, month: Month, sources: tuple[str, ...], result: Verified
 ) -> None:
     """The days of a month, without those that only the first release has divided."""
-    bills = day_bills(place_table(current_frame(session, sources, site.metric, month), site))
+    told = counted(session, sources, site.metric, month)
+    bills = day_bills(place_table(current_frame(session, told, site.metric, month), site))
     infos = batches(session, month, reach(site))
     known = known_days(session, month, site.metric)
     kept = kept_for(session, site, month)

@@ -17,6 +17,8 @@ from api.services.cost_explorer import CostExplorer
 from api.services.exports import DataExport
 from api.services.reconcile import reconcile
 from api.services.sources import Combined, RateCards, names, of_site, pull
+from api.services.statements import read_statement
+from api.services.verification import verify
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import frame_of
 from hpctools.budget.cost_explorer import ClusterTag
@@ -133,6 +135,27 @@ def test_what_was_not_delivered_yet_takes_nothing_back(
     cloud.bill = []
     assert reconcile(engine, site, NOVEMBER, both, no_jobs, now + 120).bill_days == 1
     assert stored(engine, "aws-cur", "rate-card") == [row("rate-card")]
+
+
+def spent(engine: Engine, site: BudgetSite) -> Decimal:
+    return read_statement(engine, site, site.by_name["root"], NOVEMBER).spent
+
+
+def test_another_source_takes_nothing_back_until_it_tells_the_month(
+    engine: Engine, site: BudgetSite, no_jobs: Any, now: int
+) -> None:
+    """Cost Explorer until now; an export from now on, which has no earlier months."""
+    old, new = Fixed("aws-ce", [row("aws-ce")]), Fixed("aws-cur", None)
+    reconcile(engine, site, NOVEMBER, old, no_jobs, now)
+    own = Fixed("rate-card", [row("rate-card", amount=Decimal(7))])
+    for later, bills in enumerate((new, Combined((new, own))), 1):
+        reconcile(engine, site, NOVEMBER, bills, no_jobs, now + later)
+        assert spent(engine, site) == Decimal("100.5") + (7 if bills is not new else 0)
+        with reading(engine) as session:
+            assert verify(session, site, names(bills), NOVEMBER).findings == []
+    new.bill = [row(amount=Decimal(90))]
+    reconcile(engine, site, NOVEMBER, Combined((new, own)), no_jobs, now + 60)
+    assert spent(engine, site) == 97
 
 
 def test_one_source_that_fails_stores_nothing_of_the_others(
