@@ -20,13 +20,14 @@ from api.pages.jobs import PER_PAGE, filters_of, job_page, jobs_page
 from api.pages.kept_pages import kept_page
 from api.problems import not_found
 from api.routers.costs import Word, get_wanted
-from api.services.bill_rows import bill_lines
+from api.services.bill_rows import BillLines, bill_lines
 from api.services.books import Moment
 from api.services.entries import EntriesWanted, entries
 from api.services.job_costs import Wanted, job_costs
 from api.services.listing import list_accounts
 from api.services.one_job import KnownJob, read_jobs
 from api.services.reports import Report, read_report
+from api.services.sources import names, of_site
 from hpctools.budget.allowance import Period
 from hpctools.budget.attribution import Kind
 from hpctools.budget.month import day_of
@@ -101,7 +102,7 @@ def show_bill(
 ) -> HTMLResponse:
     """The bill's rows of a node group that an account is charged with a part of."""
     report = charged_report(context, site, account, period, node_group)
-    found = bill_lines(context.engine, site, period, node_group, limit=ENTRIES, offset=(page - 1) * ENTRIES)
+    found = bill_of(context, site, period, node_group, limit=ENTRIES, offset=(page - 1) * ENTRIES)
     keep = {"node_group": node_group}
     around = _below(context, site, visitor, account, period, f"Bill of {node_group}", keep)
     return HTMLResponse(bill_page(around, report, node_group, found, page))
@@ -136,6 +137,14 @@ def charged_report(
     if node_group not in {each.node_group for each in report.slices} and account.name != SITE_ACCOUNT:
         raise not_found("bill of a node group of this name for this account in these days")
     return report
+
+
+def bill_of(
+    context: Context, site: BudgetSite, period: Period, node_group: str, *, limit: int, offset: int = 0
+) -> BillLines:
+    """The bill's rows of a node group."""
+    sources = names(of_site(context.site_file.declared(), site.metric))
+    return bill_lines(context.engine, site, sources, period, node_group, limit=limit, offset=offset)
 
 
 def visible_jobs(

@@ -16,8 +16,7 @@ from api.pages.asked import PagePeriod
 from api.pages.periods import spell_period
 from api.problems import ProblemError
 from api.routers.costs import Word, get_wanted
-from api.routers.page_costs import JobNumber, charged_report, visible_jobs
-from api.services.bill_rows import bill_lines
+from api.routers.page_costs import JobNumber, bill_of, charged_report, visible_jobs
 from api.services.books import Moment
 from api.services.entries import EntriesWanted, entries
 from api.services.job_costs import Wanted, job_costs
@@ -84,7 +83,7 @@ def download_bill(
 ) -> Response:
     """The bill's rows of a node group that an account is charged with a part of."""
     charged_report(context, site, account, period, node_group)
-    found = bill_lines(context.engine, site, period, node_group, limit=MOST_ROWS)
+    found = bill_of(context, site, period, node_group, limit=MOST_ROWS)
     _demand_whole(found.total)
     name = f"{account.name}-bill-{_plain(node_group)}-{spell_period(period)}.csv"
     return csv_file(bill_csv(node_group, found.lines), name)

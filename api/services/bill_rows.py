@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
 import polars as pl
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from api.db.bill_models import BillDay
-from api.db.bill_store import current_frame
+from api.db.bill_store import counted, current_frame
 from api.db.engine import reading
 from api.services.charged import within
 from hpctools.budget.allowance import Period
@@ -59,18 +59,26 @@ class BillLines:
 
 
 def bill_lines(
-    engine: Engine, site: BudgetSite, period: Period, node_group: str, *, limit: int = 100, offset: int = 0
+    engine: Engine,
+    site: BudgetSite,
+    sources: Sequence[str],
+    period: Period,
+    node_group: str,
+    *,
+    limit: int = 100,
+    offset: int = 0,
 ) -> BillLines:
     """What the bill has of a node group in some days, as it was read last.
 
     Args:
+        sources: of the bill, as the site has them; what others told is in no figure.
         node_group: empty for what the bill names no nodes for.
 
     Raises:
         UnreachableError: the database does not answer.
     """
     with reading(engine) as session:
-        tables = [_month(session, site, month) for month in months_of(period.first, period.end)]
+        tables = [_month(session, site, sources, month) for month in months_of(period.first, period.end)]
     rows = pl.concat(tables).filter(within(period) & _of_group(site, node_group))
     lines = rows.group_by(_BY).agg("amount", "node_hours", pl.len().alias("rows")).sort(_BY)
     money = rows.group_by("currency").agg("amount").sort("currency")
@@ -84,12 +92,9 @@ def bill_lines(
     )
 
 
-def _month(session: Session, site: BudgetSite, month: Month) -> pl.DataFrame:
-    query = select(BillDay.source).where(
-        BillDay.metric == site.metric, BillDay.day >= month.start, BillDay.day < month.end
-    )
-    sources = sorted(session.scalars(query.distinct()))
-    return place_table(current_frame(session, sources, site.metric, month), site)
+def _month(session: Session, site: BudgetSite, sources: Sequence[str], month: Month) -> pl.DataFrame:
+    told = counted(session, sources, site.metric, month)
+    return place_table(current_frame(session, told, site.metric, month), site)
 
 
 def _of_group(site: BudgetSite, node_group: str) -> pl.Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from html import unescape
@@ -14,6 +15,7 @@ import pytest
 from sqlalchemy import insert
 
 from api.db.access_models import Reconciliation
+from api.db.bill_store import append_bill
 from api.db.budget_models import BudgetAlert, EnforcementAct
 from api.db.engine import writing
 from api.formats.cost_tables import ENTRY_COLUMNS, JOB_COLUMNS
@@ -83,6 +85,19 @@ def test_the_bill_of_a_node_group_as_a_file(november_service: Any, bills: Any, n
         page.replace("bill?", "bill.csv?").replace("reserved", "spot")
     )
     assert other.status_code == 404
+
+
+def test_the_bill_has_what_the_figures_are_of_and_nothing_twice(
+    november_service: Any, site: Any, bills: Any, november: Any, now: int
+) -> None:
+    """The store has the month from an export as well, from which the site file read it for a while."""
+    same = tuple(replace(row, source="aws-cur") for row in bills.rows(november))
+    with writing(november_service.engine) as session:
+        append_bill(session, "aws-cur", site.metric, november, same, now - 86400)
+    page = "/accounts/nlp/bill?period=2026-11&node_group=reserved"
+    found = linked(november_service.browser("nlp"), page, "bill.csv")
+    of_bill = [row for row in bills.rows(november) if row.node_group == "reserved"]
+    assert total(Decimal(row["amount"]) for row in found) == total(row.amount for row in of_bill)
 
 
 def test_a_job_as_a_file_adds_up_twice(november_service: Any) -> None:
