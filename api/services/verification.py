@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -93,7 +93,7 @@ def verify(session: Session, site: BudgetSite, sources: tuple[str, ...], month: 
         result.months += 1
         try:
             _month(session, site, each, sources, result)
-        except (BudgetError, PolarsError) as error:
+        except (BudgetError, PolarsError, PanicException) as error:
             result.found(each, f"its documents cannot be read: {error}")
     return result
 
@@ -194,7 +194,7 @@ def _comparable(stored: Inputs, present: Inputs) -> bool:
 def _stored(session: Session, day: KnownDay, result: Verified) -> DayCosts | None:
     result.documents += 1
     costs = None
-    with suppress(PolarsError):
+    with suppress(PolarsError, PanicException):
         costs = stored_costs(session, day.id)
     if costs is None or costs_digest(costs) != day.costs_digest:
         result.found(f"parts of {day.day}", "the content is not what its digest says")

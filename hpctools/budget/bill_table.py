@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import Any
 
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from hpctools.budget.bill import BillRow
 from hpctools.budget.money import plain, total
@@ -110,7 +110,7 @@ def unpack(content: bytes) -> pl.DataFrame:
     """
     try:
         return pl.read_parquet(BytesIO(content)).select(list(SCHEMA))
-    except PolarsError as error:
+    except (PolarsError, PanicException) as error:
         raise BudgetError(
             f"a stored bill cannot be read: {error}", "restore the database from a backup"
         ) from None
