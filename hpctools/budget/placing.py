@@ -32,11 +32,11 @@ def place(rows: Iterable[BillRow], site: BudgetSite) -> list[BillRow]:
     """The rows with a node group wherever the site's groups tell it."""
     given = list(rows)
     by_type = _groups_by_type(site)
-    hours = _hours(given, site)
+    chosen = [_candidates(row, site, by_type) for row in given]
+    hours = _hours(zip(given, chosen, strict=True))
     placed: list[BillRow] = []
-    for row in given:
-        groups = _candidates(row, site, by_type)
-        placed += _divided(row, groups, hours[row.day, _type_of(row)]) if groups else [row]
+    for row, groups in zip(given, chosen, strict=True):
+        placed += _divided(row, groups, hours[row.day, _names(groups)]) if groups else [row]
     return placed
 
 
@@ -71,13 +71,20 @@ def _candidates(row: BillRow, site: BudgetSite, by_type: dict[str, list[NodeGrou
     return same or groups
 
 
-def _hours(rows: Iterable[BillRow], site: BudgetSite) -> dict[tuple[date, str], Decimal]:
-    """Node-hours of each day and type that no group has yet."""
-    hours: defaultdict[tuple[date, str], list[Decimal]] = defaultdict(list)
-    for row in rows:
-        if not row.node_group and row.cluster == site.cluster:
-            hours[row.day, _type_of(row)].append(row.node_hours)
-    return defaultdict(Decimal, {key: total(parts) for key, parts in hours.items()})
+_Hours = dict[tuple[date, tuple[str, ...]], Decimal]
+
+
+def _hours(rows: Iterable[tuple[BillRow, Sequence[NodeGroup]]]) -> _Hours:
+    """Node-hours of each day that are divided among the same groups: what is called spot is apart."""
+    hours: defaultdict[tuple[date, tuple[str, ...]], list[Decimal]] = defaultdict(list)
+    for row, groups in rows:
+        if groups:
+            hours[row.day, _names(groups)].append(row.node_hours)
+    return {key: total(parts) for key, parts in hours.items()}
+
+
+def _names(groups: Sequence[NodeGroup]) -> tuple[str, ...]:
+    return tuple(group.name for group in groups)
 
 
 def _divided(row: BillRow, groups: Sequence[NodeGroup], hours: Decimal) -> list[BillRow]:

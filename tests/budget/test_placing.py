@@ -71,6 +71,12 @@ def test_where_the_bill_says_spot_it_is_the_spot_groups() -> None:
     assert parts(row("9", "96", capacity="spot")) == [("spot", 9, 96)]
 
 
+def test_hours_that_are_called_spot_take_nothing_of_the_others() -> None:
+    """Two reserved nodes for a day, and as many hours of spot nodes: each group has its own line."""
+    always, spot = row("480", "48", capacity="on-demand"), row("100", "48", capacity="spot")
+    assert parts(always, spot) == [("reserved", 480, 48), ("spot", 100, 48)]
+
+
 def test_lines_of_a_type_and_day_are_measured_together() -> None:
     halves = parts(row("50", "48", resource="x"), row("50", "48", resource="y"))
     assert halves == [("reserved", 25, 24), ("spot", 25, 24)] * 2
