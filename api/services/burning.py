@@ -83,7 +83,9 @@ def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dic
     # A reading of nothing is a reading, too: what was running before does no longer.
     rows = [_row(now, name, each) for name, each in (found or {"": Burn()}).items()]
     with writing(engine) as session:
-        session.execute(insert(BurnReading), rows)
+        # Another replica's timer may have measured at the same second: that is this reading.
+        if session.scalar(select(BurnReading.id).where(BurnReading.at == now).limit(1)) is None:
+            session.execute(insert(BurnReading), rows)
     return found
 
 

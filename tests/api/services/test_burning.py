@@ -158,6 +158,17 @@ def test_of_a_bill_that_does_not_come_only_the_last_days_are_guessed(
     assert found["nlp-lab-a"].unbilled == found["nlp-lab-a"].per_hour * hours
 
 
+def test_two_timers_at_the_same_second_make_one_reading(
+    engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any]
+) -> None:
+    reconcile_november()
+    jobs = Running(now - 3600)
+    found = [measure(engine, site, jobs, now) for _ in range(2)]
+    assert found[0] == found[1]
+    with reading(engine) as session:
+        assert last_burn(session, site, site.by_name["nlp"]) == (now, found[0]["nlp-lab-a"])
+
+
 def test_when_nothing_runs_any_more_the_reading_says_so(
     engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any]
 ) -> None:
