@@ -112,8 +112,8 @@ def _report(
     if not mine:
         return Report(account, books.period, currency, sure, billed, (), (), {}, {})
     sums, places = together(mine, ("kind", "account", "user", "node_group", "capacity", "currency"))
-    own, others = _by_currency(sums, places, currency)
     whole = account.name == SITE_ACCOUNT
+    own, others = _by_currency(sums, places, currency, whole)
     charged = [(table if whole else table.filter(pl.col("account") != ""), own) for table, own in mine]
     return Report(
         account=account,
@@ -137,14 +137,16 @@ def _of_account(site: BudgetSite, account: Account, table: pl.DataFrame) -> pl.D
     return mine.with_columns(pl.col("account").replace(child), user.alias("user"))
 
 
-def _by_currency(sums: pl.DataFrame, places: int, currency: str) -> tuple[list[Slice], dict[str, Decimal]]:
+def _by_currency(
+    sums: pl.DataFrame, places: int, currency: str, whole: bool
+) -> tuple[list[Slice], dict[str, Decimal]]:
     own: list[Slice] = []
     others: defaultdict[str, list[Decimal]] = defaultdict(list)
     for kind, part, user, group, capacity, code, units in sums.iter_rows():
         money = amount(units, places)
         if code == currency:
             own.append(Slice(kind, part, user, group, capacity, money))
-        elif part:
+        elif part or whole:
             others[code].append(money)
     return own, {code: total(amounts) for code, amounts in sorted(others.items())}
 

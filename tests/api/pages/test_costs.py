@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from decimal import Decimal
 from html import unescape
 from typing import Any
 
@@ -36,6 +37,19 @@ def test_a_report_is_the_statement_in_slices(november_service: Any, site: Budget
         assert dict(report.days) == {point.day: point.amount for point in said.days}
         assert tuple(report.uncharged.get(kind, 0) for kind in ("idle", "shared", "untagged")) == uncharged
         assert (report.quality.status, report.quality.coverage) == (said.status, said.coverage)
+
+
+def test_what_nobody_pays_in_another_currency_is_told_of_the_site(
+    november_service: Any, site: BudgetSite, november: Month, bills: Any, jobs: Any, now: int
+) -> None:
+    engine, root, nlp = november_service.engine, site.by_name["root"], site.by_name["nlp"]
+    support = replace(bills.rows(november)[0], currency="EUR", node_group="", amount=Decimal(30))
+    bills.months[november] = (*bills.rows(november), support)
+    reconcile(engine, site, november, bills, jobs, now + 1)
+    assert read_statement(engine, site, root, november).other_currencies == {"EUR": 30}
+    assert read_report(engine, site, root, NOVEMBER).others == {"EUR": 30}
+    assert read_report(engine, site, nlp, NOVEMBER).others == {}
+    assert "Besides, in other currencies: €30.00" in words(november_service.browser(None).get("/").text)
 
 
 def test_days_of_a_month_sum_to_it(november_service: Any, site: BudgetSite) -> None:
