@@ -50,6 +50,7 @@ def read_columns(
 
     Raises:
         BudgetError: the file is damaged, or larger than a bill can be.
+        OSError: the disk of this machine fails, or is full.
     """
     if path.stat().st_size == 0:
         # AWS overwrites a chunk that it needs no more with nothing.
@@ -62,11 +63,19 @@ def read_columns(
         )
     except NoDataError:
         return None
-    except (PolarsError, PanicException, EOFError, OSError, zlib.error, UnicodeError, csv.Error) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise BudgetError(
-            f"{where}: the file cannot be read: {reason[:200]}", "check the export; nothing was stored"
-        ) from None
+    except OSError as error:
+        if error.errno is not None:  # of our disk; a damaged gzip file has none
+            raise
+        raise _unreadable(where, error) from None
+    except (PolarsError, PanicException, EOFError, zlib.error, UnicodeError, csv.Error) as error:
+        raise _unreadable(where, error) from None
+
+
+def _unreadable(where: str, error: BaseException) -> BudgetError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return BudgetError(
+        f"{where}: the file cannot be read: {reason[:200]}", "check the export; nothing was stored"
+    )
 
 
 def _parquet(path: Path, names: Sequence[str], prefix: str, where: str, limits: FileLimits) -> pl.DataFrame:

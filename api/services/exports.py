@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Literal
 
 import polars as pl
@@ -73,7 +73,7 @@ class DataExport:
             self.name, self.metric, month, self.node_group_tag, self.cluster_tag, self.billing_account
         )
         parts, numbers_invoices = [], self.kind == "cur"
-        with TemporaryDirectory(prefix="hpctools-bill-") as folder:
+        with _room(), TemporaryDirectory(prefix="hpctools-bill-") as folder:
             for number, key in enumerate(manifest.delivery.keys):
                 path = Path(folder) / f"{number}{_suffix(key)}"
                 bucket.download(key, path, manifest.written, self.limits.packed)
@@ -195,6 +195,18 @@ def _client(region: str) -> Any:
         retries={"mode": "adaptive", "max_attempts": _ATTEMPTS}, connect_timeout=10, read_timeout=60
     )
     return Session().client("s3", region_name=region, config=retries)
+
+
+@contextmanager
+def _room() -> Iterator[None]:
+    """Failures of our own disk as ours: the export is not to blame."""
+    try:
+        yield
+    except OSError as error:
+        raise BudgetError(
+            f"the bill's files cannot be kept in {gettempdir()}: {error.strerror or error}",
+            "make room there, or set TMPDIR to another folder; nothing was stored",
+        ) from None
 
 
 @contextmanager

@@ -295,6 +295,22 @@ def test_nothing_is_left_on_the_disk(
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.parametrize("unpacked", [False, True])
+def test_a_full_disk_is_not_the_exports_fault(
+    bucket: Bucket, source: DataExport, monkeypatch: pytest.MonkeyPatch, unpacked: bool
+) -> None:
+    save = exports._save
+
+    def into_nothing(answer: Any, path: Path, *more: Any) -> None:
+        (path.with_suffix("") if unpacked else path).symlink_to("/dev/full")
+        save(answer, path, *more)
+
+    bucket.deliver({"x.csv.gz": bucket.csv(LINES)})
+    monkeypatch.setattr(exports, "_save", into_nothing)
+    with pytest.raises(BudgetError, match=r"cannot be kept in .*: No space left on device; make room there"):
+        source.rows(NOVEMBER)
+
+
 def test_a_bucket_that_is_not_there(bucket: Bucket, source: DataExport) -> None:
     away = replace(source, export=replace(EXPORT, bucket="nowhere"))
     with pytest.raises(BudgetError, match=r"NoSuchBucket.*check billing\.sources"):
