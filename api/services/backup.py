@@ -108,7 +108,10 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 def _restore_sqlite(source: Path, target: Path) -> None:
     if target.exists() and target.stat().st_size:
-        raise UsageError(f"{target} is not empty", "stop the service and move the file away first")
+        raise UsageError(
+            f"{target} is not empty", "stop the service and move the file away first, with its -wal and -shm"
+        )
+    _demand_nothing_left(target)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     os.close(descriptor)
     part = Path(name)
@@ -122,6 +125,15 @@ def _restore_sqlite(source: Path, target: Path) -> None:
         raise BudgetError(f"{source} is damaged: {error}", "use another backup") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _demand_nothing_left(target: Path) -> None:
+    """What a crash left of another database would be taken for a part of the one that comes back."""
+    for left in (Path(f"{target}-wal"), Path(f"{target}-journal")):
+        if left.exists() and left.stat().st_size:
+            raise UsageError(
+                f"{left} is left of another database", "move it to where that is, under that one's name"
+            )
 
 
 def _check(connection: sqlite3.Connection, source: Path) -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -101,6 +104,33 @@ def test_a_damaged_backup_is_refused_and_nothing_is_left(tmp_path: Path) -> None
     with pytest.raises(BudgetError, match="damaged"):
         restore(f"sqlite:///{another}", file)
     assert not another.exists()
+
+
+def test_what_a_crash_left_beside_the_database_is_not_mixed_with_the_backup(tmp_path: Path) -> None:
+    """The log of one that was killed and moved away without it is no part of what comes back."""
+    store = tmp_path / "store.sqlite"
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        connection.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+        connection.execute("CREATE TABLE t (a INTEGER)")
+        connection.commit()
+        backup(f"sqlite:///{store}", tmp_path / "backup")
+        connection.execute("INSERT INTO t VALUES (1)")
+        connection.commit()
+        killed = tmp_path / "killed"
+        killed.mkdir()
+        for name in ("store.sqlite", "store.sqlite-wal"):
+            shutil.copyfile(tmp_path / name, killed / name)
+    url = f"sqlite:///{killed}/store.sqlite"
+    (killed / "store.sqlite").rename(tmp_path / "kept")
+    with pytest.raises(UsageError, match=r"store\.sqlite-wal is left of another database"):
+        restore(url, tmp_path / "backup")
+    assert [path.name for path in killed.iterdir()] == ["store.sqlite-wal"]
+    (killed / "store.sqlite-wal").rename(tmp_path / "kept-wal")
+    assert restore(url, tmp_path / "backup") == HEAD
+    with closing(sqlite3.connect(killed / "store.sqlite")) as connection:
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
 
 
 def test_a_database_that_is_away(tmp_path: Path) -> None:
