@@ -95,7 +95,7 @@ def _copy_sqlite(source: Path, target: Path) -> None:
         raise UnreachableError(f"there is no database {source}", "check HPCTOOLS_API_DATABASE_URL")
     try:
         with (
-            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as old,
+            closing(_opened(source, "mode=ro")) as old,
             closing(sqlite3.connect(target)) as new,
         ):
             old.backup(new)
@@ -116,7 +116,7 @@ def _restore_sqlite(source: Path, target: Path) -> None:
     os.close(descriptor)
     part = Path(name)
     try:
-        with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as old:
+        with closing(_opened(source, _how(source))) as old:
             _check(old, source)
             with closing(sqlite3.connect(part)) as new:
                 old.backup(new)
@@ -134,6 +134,19 @@ def _demand_nothing_left(target: Path) -> None:
             raise UsageError(
                 f"{left} is left of another database", "move it to where that is, under that one's name"
             )
+
+
+def _how(source: Path) -> str:
+    """A backup is whole and nobody writes to it: it may be on a disk that is read only.
+
+    A plain copy of a database may have its log beside it, which counts.
+    """
+    log = Path(f"{source}-wal")
+    return "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+
+
+def _opened(path: Path, how: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
 
 
 def _check(connection: sqlite3.Connection, source: Path) -> None:

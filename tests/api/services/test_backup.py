@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from api.db.engine import connect
-from api.db.migrate import HEAD
+from api.db.migrate import HEAD, upgrade
 from api.db.schema import Base
 from api.services import tokens
 from api.services.backup import backup, restore
@@ -31,6 +31,16 @@ def another_url(database_url: str, tmp_path: Path, request: pytest.FixtureReques
     server.execute(f"CREATE DATABASE {name}")
     yield server.url(name)
     server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> str:
+    """An empty store in a file."""
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    engine = connect(url)
+    upgrade(engine)
+    engine.dispose()
+    return url
 
 
 def contents(url: str) -> dict[str, list[Any]]:
@@ -131,6 +141,33 @@ def test_what_a_crash_left_beside_the_database_is_not_mixed_with_the_backup(tmp_
     assert restore(url, tmp_path / "backup") == HEAD
     with closing(sqlite3.connect(killed / "store.sqlite")) as connection:
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("name", ["plain", "a#b", "a?b", "a%41"])
+def test_a_backup_may_have_any_name_and_nothing_is_written_beside_it(
+    store_url: str, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    backup(store_url, folder / name)
+    assert restore(f"sqlite:///{tmp_path}/another.sqlite", folder / name) == HEAD
+    assert [path.name for path in folder.iterdir()] == [name]
+
+
+def test_a_databases_folder_may_have_any_name(store_url: str, tmp_path: Path) -> None:
+    (tmp_path / "store.sqlite").rename(tmp_path / "a#b")
+    backup(f"sqlite:///{tmp_path}/a#b", tmp_path / "backup")
+    assert restore(f"sqlite:///{tmp_path}/another.sqlite", tmp_path / "backup") == HEAD
+
+
+def test_a_plain_copy_with_its_log_comes_back_with_it(tmp_path: Path) -> None:
+    source = tmp_path / "copy"
+    with closing(sqlite3.connect(source)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        connection.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+        connection.commit()
+        assert restore(f"sqlite:///{tmp_path}/another.sqlite", source) == HEAD
 
 
 def test_a_database_that_is_away(tmp_path: Path) -> None:
