@@ -14,6 +14,7 @@ from sqlalchemy.engine import URL
 from api.db.engine import connect
 from api.db.migrate import current
 from hpctools.errors import BudgetError, UnreachableError, UsageError
+from hpctools.remote.settling import put_in_place
 from hpctools.slurm.run import run
 
 _MAGIC = {b"SQLite format 3\x00": "sqlite", b"PGDMP": "postgresql"}
@@ -27,7 +28,7 @@ def backup(database_url: str, target: Path) -> None:
         target: appears when it is whole.
 
     Raises:
-        UsageError: the file is there already, or its folder is not.
+        UsageError: the file is there already, or it cannot be written.
         UnreachableError: the database does not answer.
     """
     url = make_url(database_url)
@@ -35,20 +36,33 @@ def backup(database_url: str, target: Path) -> None:
         raise UsageError(f"{target} is there already", "name a new file")
     if not target.parent.is_dir():
         raise UsageError(f"there is no folder {target.parent}", "make it, or name another file")
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    os.close(descriptor)
-    part = Path(name)
+    part = _part_of(target)
     try:
         if url.get_backend_name() == "sqlite":
             _copy_sqlite(_sqlite_path(url), part)
         else:
             _postgresql("pg_dump", url, "--format=custom", f"--file={part}")
-        # link() fails where somebody has made the file meanwhile; a rename would replace theirs.
-        os.link(part, target)
+        put_in_place(part, target)
     except FileExistsError:
         raise UsageError(f"{target} is there already", "name a new file") from None
+    except OSError as error:
+        raise _unwritable(target, error) from None
     finally:
-        part.unlink()
+        part.unlink(missing_ok=True)
+
+
+def _part_of(target: Path) -> Path:
+    """A new file beside one that is to be, mode 0600."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise _unwritable(target, error) from None
+    os.close(descriptor)
+    return Path(name)
+
+
+def _unwritable(target: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write {target}: {error.strerror}", "name a file that you may write")
 
 
 def restore(database_url: str, source: Path) -> str:
@@ -107,14 +121,14 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _restore_sqlite(source: Path, target: Path) -> None:
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no folder {target.parent}", "make it, or set HPCTOOLS_API_DATABASE_URL")
     if target.exists() and target.stat().st_size:
         raise UsageError(
             f"{target} is not empty", "stop the service and move the file away first, with its -wal and -shm"
         )
     _demand_nothing_left(target)
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    os.close(descriptor)
-    part = Path(name)
+    part = _part_of(target)
     try:
         with closing(_opened(source, _how(source))) as old:
             _check(old, source)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 import stat
@@ -154,7 +155,7 @@ def test_a_backup_may_have_any_name_and_nothing_is_written_beside_it(
     assert [path.name for path in folder.iterdir()] == [name]
 
 
-def test_a_databases_folder_may_have_any_name(store_url: str, tmp_path: Path) -> None:
+def test_a_database_may_have_any_name(store_url: str, tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").rename(tmp_path / "a#b")
     backup(f"sqlite:///{tmp_path}/a#b", tmp_path / "backup")
     assert restore(f"sqlite:///{tmp_path}/another.sqlite", tmp_path / "backup") == HEAD
@@ -168,6 +169,28 @@ def test_a_plain_copy_with_its_log_comes_back_with_it(tmp_path: Path) -> None:
         connection.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
         connection.commit()
         assert restore(f"sqlite:///{tmp_path}/another.sqlite", source) == HEAD
+
+
+def test_a_file_system_without_hard_links_takes_a_backup(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    backup(store_url, tmp_path / "backup")
+    with pytest.raises(UsageError, match="is there already"):
+        backup(store_url, tmp_path / "backup")
+    assert restore(f"sqlite:///{tmp_path}/another.sqlite", tmp_path / "backup") == HEAD
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_folders_that_take_no_file_are_told(store_url: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot write /proc/budgets"):
+        backup(store_url, Path("/proc/budgets"))
+    backup(store_url, tmp_path / "backup")
+    with pytest.raises(UsageError, match=f"there is no folder {tmp_path}/nowhere"):
+        restore(f"sqlite:///{tmp_path}/nowhere/another.sqlite", tmp_path / "backup")
 
 
 def test_a_database_that_is_away(tmp_path: Path) -> None:
