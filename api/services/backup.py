@@ -83,7 +83,7 @@ def restore(database_url: str, source: Path) -> str:
         _restore_postgresql(source, url, database_url)
     revision = _revision(database_url)
     if revision is None:
-        raise BudgetError(f"{source} holds no budget store", "name a file that `backup` wrote")
+        raise _no_store(source)
     return revision
 
 
@@ -134,6 +134,7 @@ def _restore_sqlite(source: Path, target: Path) -> None:
             _check(old, source)
             with closing(sqlite3.connect(part)) as new:
                 old.backup(new)
+                _demand_store(new, source)
         part.replace(target)
     except sqlite3.Error as error:
         raise BudgetError(f"{source} is damaged: {error}", "use another backup") from None
@@ -167,6 +168,16 @@ def _check(connection: sqlite3.Connection, source: Path) -> None:
     found = connection.execute("PRAGMA integrity_check").fetchone()[0]
     if found != "ok":
         raise BudgetError(f"{source} is damaged: {found}", "use another backup")
+
+
+def _demand_store(connection: sqlite3.Connection, source: Path) -> None:
+    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'alembic_version'"
+    if not connection.execute(tables).fetchone()[0]:
+        raise _no_store(source)
+
+
+def _no_store(source: Path) -> BudgetError:
+    return BudgetError(f"{source} holds no budget store", "name a file that `backup` wrote")
 
 
 def _restore_postgresql(source: Path, url: URL, database_url: str) -> None:

@@ -193,6 +193,15 @@ def test_folders_that_take_no_file_are_told(store_url: str, tmp_path: Path) -> N
         restore(f"sqlite:///{tmp_path}/nowhere/another.sqlite", tmp_path / "backup")
 
 
+def test_another_programs_database_does_not_come_into_the_place(tmp_path: Path) -> None:
+    other, target = tmp_path / "other.sqlite", tmp_path / "store.sqlite"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER)")
+    with pytest.raises(BudgetError, match="holds no budget store"):
+        restore(f"sqlite:///{target}", other)
+    assert not target.exists()
+
+
 def test_a_database_that_is_away(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="there is no database"):
         backup(f"sqlite:///{tmp_path}/none.sqlite", tmp_path / "backup")
