@@ -16,6 +16,7 @@ from api.db.bill_models import BillDay
 from api.db.bill_store import current_frame
 from api.db.budget_models import BurnReading
 from api.db.engine import reading, writing
+from api.db.ledger import last_run
 from hpctools.budget.bill_table import rows_of
 from hpctools.budget.burn import Burn, Rate, RunningJob, burn, rates
 from hpctools.budget.month import Month, day_of, day_start
@@ -75,8 +76,11 @@ def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dic
     today = day_of(now)
     with reading(engine) as session:
         known = current_rates(session, site, today)
+        posted = _posted(session, site, today) or today
     earliest = today - timedelta(days=LONGEST_DAYS)
-    first = {name: max(rate.billed + timedelta(days=1), earliest) for name, rate in known.items()}
+    first = {
+        name: max(min(rate.billed, posted) + timedelta(days=1), earliest) for name, rate in known.items()
+    }
     recent = list(jobs.since(min([*first.values(), today]), now))
     since = {name: day_start(day) for name, day in first.items()}
     found = burn(recent, site, known, since, now, expand)
@@ -87,6 +91,13 @@ def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dic
         if session.scalar(select(BurnReading.id).where(BurnReading.at == now).limit(1)) is None:
             session.execute(insert(BurnReading), rows)
     return found
+
+
+def _posted(session: Session, site: BudgetSite, today: date) -> date | None:
+    """The last billed day that the books have: a bill that was read and not divided yet is in no figure."""
+    month = Month.of(today)
+    runs = (last_run(session, each, site.metric) for each in (month, month.previous))
+    return next((run.billed_through for run in runs if run and run.billed_through), None)
 
 
 def _row(at: int, account: str, burn: Burn) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from api.db.bill_store import Pulled, append_pulled
 from api.db.engine import reading, writing
 from api.services.burning import LONGEST_DAYS, current_rates, measure
+from api.services.reconcile import reconcile
 from api.services.spending import burn_of_all, last_burn, read_outlook
 from api.services.watch import Watcher
 from hpctools.budget.allowance import Calendar
@@ -22,6 +23,7 @@ from hpctools.budget.bill_table import frame_of
 from hpctools.budget.burn import Burn
 from hpctools.budget.month import Month, day_of, day_start
 from hpctools.budget.tree import BudgetSite
+from hpctools.errors import UnreachableError
 from hpctools.slurm.accounting import JobRecord
 
 
@@ -144,6 +146,32 @@ def test_a_reading_from_before_the_bill_came_counts_no_more(
     assert outlook is not None
     assert outlook.burn.unbilled == 0
     assert outlook.burn.jobs == 1
+
+
+def test_what_is_billed_and_not_divided_yet_still_counts_as_unbilled(
+    engine: Engine,
+    site: BudgetSite,
+    november: Month,
+    bills: Any,
+    now: int,
+    reconcile_november: Callable[..., Any],
+) -> None:
+    """slurmdbd answers for a day and not for a month: the bill of two days is read, and posted to nobody."""
+
+    class Away:
+        def windows(self, month: Month, now: int) -> Any:
+            raise UnreachableError("slurmdbd did not answer in time")
+
+    reconcile_november()
+    later = now + 3 * 86400
+    known = bills.rows(november)
+    for number in (1, 2):
+        more = (replace(row, day=row.day + timedelta(days=number)) for row in known if row.day == day_of(now))
+        bills.months[november] = (*bills.rows(november), *more)
+    with pytest.raises(UnreachableError):
+        reconcile(engine, site, november, bills, Away(), later)
+    found = measure(engine, site, Running(now - 86400), later)["nlp-lab-a"]
+    assert found.unbilled == found.per_hour * ((later - day_start(day_of(now)) - 86400) // 3600)
 
 
 def test_of_a_bill_that_does_not_come_only_the_last_days_are_guessed(
