@@ -138,12 +138,21 @@ def _row(group: Mapping[str, Any], day: date, estimated: bool, metric: str, tag_
         node_group=tag.removeprefix(tag_key).removeprefix("$"),
         usage=usage,
         metric=metric,
-        # Cost Explorer gives "N/A" for the unit of nothing.
-        currency=parse_currency(cost["Unit"]) if amount else "XXX",
+        currency=_currency(cost["Unit"], amount),
         amount=amount,
         node_hours=_node_hours(usage, group["Metrics"].get(QUANTITY)),
         estimated=estimated,
     )
+
+
+def _currency(unit: str, amount: Decimal) -> str:
+    """Cost Explorer may give "N/A" for the unit of nothing."""
+    try:
+        return parse_currency(unit)
+    except BudgetError:
+        if amount:
+            raise
+        return "XXX"
 
 
 def _node_hours(usage: str, quantity: Mapping[str, str] | None) -> Decimal:

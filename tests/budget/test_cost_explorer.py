@@ -9,6 +9,7 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 from hpctools.budget.bill import BillRow
+from hpctools.budget.burn import rates
 from hpctools.budget.cost_explorer import REQUESTED, ClusterTag, parse, request
 from hpctools.budget.month import Month
 from hpctools.errors import BudgetError
@@ -129,6 +130,15 @@ def test_currencies_are_kept_apart() -> None:
 
 def test_nothing_has_no_currency_and_is_left_out() -> None:
     assert parse([page(group(f"{TAG}$", "x", "0", code="N/A"))], METRIC, TAG) == ()
+
+
+def test_hours_that_credits_pay_in_full_have_a_currency_and_count_in_the_rate() -> None:
+    """24 hours for 10 dollars and 24 for nothing: an hour of the group cost 10/48."""
+    paid = group(f"{TAG}$gpu", "SpotUsage:p4d.24xlarge", "10", "24", "Hrs")
+    free = group(f"{TAG}$gpu", "BoxUsage:p4d.24xlarge", "0", "24", "Hrs")
+    rows = parse([page(paid, free)], METRIC, TAG)
+    assert {row.currency for row in rows} == {"USD"}
+    assert rates(rows, "USD")["gpu"].per_node_hour == Decimal("0.208333")
 
 
 @pytest.mark.parametrize(
