@@ -97,12 +97,23 @@ def counted(session: Session, sources: Sequence[str], metric: str, month: Month)
         sources: that the site has.
     """
     providers = {*sources} - {OWN_NODES}
-    pulls = select(BillPull.source).where(BillPull.metric == metric, BillPull.month == str(month))
-    if not providers or providers & {*session.scalars(pulls.distinct())}:
+    if not providers or has_told(session, providers, metric, month):
         return tuple(sources)
     days = select(BillDay.source).where(BillDay.metric == metric)
     stored = session.scalars(days.where(BillDay.day >= month.start, BillDay.day < month.end).distinct())
     return (*sources, *sorted({*stored} - {*sources}))
+
+
+def has_told(session: Session, sources: Collection[str], metric: str, month: Month) -> bool:
+    """Whether one of some sources had a bill of a month, be it one of nothing."""
+    pulls = select(BillPull.id).where(BillPull.metric == metric, BillPull.month == str(month))
+    return session.scalar(pulls.where(BillPull.source.in_(sources)).limit(1)) is not None
+
+
+def is_awaited(session: Session, counted: Collection[str], metric: str, month: Month) -> bool:
+    """Whether none of the providers among the sources that are counted has told a month."""
+    providers = {*counted} - {OWN_NODES}
+    return bool(providers) and not has_told(session, providers, metric, month)
 
 
 def known_months(session: Session, source: str, metric: str) -> dict[Month, MonthKnown]:

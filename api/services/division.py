@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 import polars as pl
@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.db.bill_models import BillDay
-from api.db.bill_store import counted, current_frame
+from api.db.bill_store import counted, current_frame, is_awaited
 from api.db.day_store import Inputs, KnownDay, NewDay, coverage, known_days, sum_of
 from api.db.job_store import BatchInfo, JobsByDay, batches, digests
 from api.db.models import AttributionRun, JobBatch, ReservationPull
@@ -73,7 +73,10 @@ def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str,
     wanted = sorted({*known, *_eventful(bills, infos, month, now)})
     stale = [day for day in wanted if day not in known or known[day].inputs != inputs[day]]
     new = dict(divided(session, site, stale, bills, infos, inputs, kept))
-    return Division(head(session), new, _knowledge(session, bill, known, new, now))
+    knowledge = _knowledge(session, bill, known, new, now)
+    if is_awaited(session, told, site.metric, month):
+        knowledge = replace(knowledge, estimated=True)
+    return Division(head(session), new, knowledge)
 
 
 def kept_for(session: Session, site: BudgetSite, month: Month) -> tuple[Reservation, ...]:

@@ -158,6 +158,21 @@ def test_another_source_takes_nothing_back_until_it_tells_the_month(
     assert spent(engine, site) == 97
 
 
+def test_a_month_is_not_final_while_a_clouds_bill_of_it_never_came(
+    engine: Engine, site: BudgetSite, no_jobs: Any, now: int
+) -> None:
+    """Own nodes' bill is final when the month is over; the export has nothing of the month yet."""
+    later = now + 20 * 86400
+    own = Fixed("rate-card", [row("rate-card", invoice="internal-2026-11")])
+    for bill, status in ((None, "estimated"), ([row(invoice="7")], "final"), (None, "final")):
+        later += 60
+        bills = Combined((Fixed("aws-cur", bill), own))
+        reconcile(engine, site, NOVEMBER, bills, no_jobs, later)
+        assert read_statement(engine, site, site.by_name["root"], NOVEMBER).status == status
+    reconcile(engine, site, NOVEMBER, Combined((Fixed("focus", None), own)), no_jobs, later + 60)
+    assert read_statement(engine, site, site.by_name["root"], NOVEMBER).status == "final"
+
+
 def test_one_source_that_fails_stores_nothing_of_the_others(
     engine: Engine, site: BudgetSite, no_jobs: Any, now: int
 ) -> None:
