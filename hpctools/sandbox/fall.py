@@ -9,6 +9,7 @@ import time
 from hpctools.errors import SandboxError
 from hpctools.sandbox import cgroups, namespace, process, record
 from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.layout import Layout
 from hpctools.sandbox.record import Record
 
 END_SECONDS = 10.0
@@ -29,9 +30,20 @@ def down(sandbox: Sandbox) -> bool:
             namespace.end_forgotten(sandbox.layout)
             if found.cgroup == "v1":
                 _remove_branch(found.id)
-            shutil.rmtree(sandbox.layout.root)
+            _remove(sandbox.layout)
     sandbox.layout.lock.unlink(missing_ok=True)
     return found is not None
+
+
+def _remove(layout: Layout) -> None:
+    """Remove the state folder, the record last: whoever is interrupted here can begin again."""
+    for entry in layout.root.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry != layout.record:
+            entry.unlink()
+    layout.record.unlink()
+    layout.root.rmdir()
 
 
 def _end(found: Record) -> None:
