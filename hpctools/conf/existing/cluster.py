@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from hpctools.conf.existing.fitting import fitting
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
-from hpctools.conf.plan.meaning import Meaning
+from hpctools.conf.plan.meaning import Meaning, expand
 from hpctools.conf.plan.slurmfile import parse_lines
 from hpctools.conf.plan.values import account, seconds
 from hpctools.site.cluster import Priority
@@ -225,7 +225,7 @@ def _switch(line: Mapping[str, str]) -> Words:
     return {
         "name": line["switchname"],
         **({"nodes": line["nodes"]} if "nodes" in line else {}),
-        **({"switches": below.split(",")} if below else {}),
+        **({"switches": list(expand(below))} if below else {}),
     }
 
 

@@ -132,6 +132,16 @@ def test_the_nodes_that_come_and_go_are_the_same_ones() -> None:
     assert [each for each in taken.left_out if "n[1-4]" in each] == []
 
 
+def test_switches_below_another_may_be_a_host_list() -> None:
+    """As in the example of topology.conf(5)."""
+    there = _edited("topology.conf", "Switches=leaf1,leaf2", "Switches=leaf[1-2]")
+    taken = take_over(there, FACTS, "")
+    topology = loads(taken.text).cluster.topology
+    assert topology is not None
+    assert topology.switches[-1].switches == ("leaf1", "leaf2")
+    assert taken.left_out == ()
+
+
 def test_an_entry_that_cannot_be_without_a_value_is_refused_as_it_stands() -> None:
     there = _edited("slurm.conf", "ResumeProgram=/opt/burst/resume", 'ResumeProgram="/opt/burst/resume -v"')
     with pytest.raises(HpctoolsError, match=r"resume_program: found '/opt/burst/resume -v'"):
