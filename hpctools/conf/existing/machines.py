@@ -20,6 +20,7 @@ from hpctools.site.scalars import spell_duration
 
 _LEAST_MEMORY = 256  # hpctools.site.nodes.Hardware
 _EVERYONE = {"", "all", "(null)"}
+_THERE = {("state", ""), ("state", "CLOUD")}
 
 
 @dataclass
@@ -58,7 +59,8 @@ def machines(meaning: Meaning, facts: Facts) -> Machines:
     found: dict[tuple[Any, ...], list[str]] = {}
     for name, node in meaning.nodes.items():
         where = frozenset(partition for partition, nodes in members.items() if name in nodes)
-        still = {key: value for key, value in node.shape.items() if key != "state"}
+        # Nodes that come and go are of the group of those that stay; what is yet to come is not.
+        still = {key: value for key, value in node.shape.items() if (key, value) not in _THERE}
         found.setdefault((tuple(sorted(still.items())), where), []).append(name)
     groups: list[Group] = []
     for (_, where), names in found.items():

@@ -142,6 +142,16 @@ def test_switches_below_another_may_be_a_host_list() -> None:
     assert taken.left_out == ()
 
 
+def test_nodes_that_are_yet_to_come_are_a_group_of_their_own() -> None:
+    """Else all of a group would become FUTURE, so that Slurm knows none of them, or none."""
+    nodes = "NodeName=a[1-2] State=FUTURE\nNodeName=b[1-2]"
+    there = replace(existing("cloud"), files={"slurm.conf": _SMALL.format(nodes=nodes)})
+    taken = take_over(there, FACTS, "")
+    groups = {group.names: group.parameters.get("State") for group in loads(taken.text).node_groups}
+    assert groups == {("a1", "a2"): "FUTURE", ("b1", "b2"): None}
+    assert [each for each in taken.left_out if "FUTURE" in each] == []
+
+
 def test_an_entry_that_cannot_be_without_a_value_is_refused_as_it_stands() -> None:
     there = _edited("slurm.conf", "ResumeProgram=/opt/burst/resume", 'ResumeProgram="/opt/burst/resume -v"')
     with pytest.raises(HpctoolsError, match=r"resume_program: found '/opt/burst/resume -v'"):
