@@ -163,6 +163,8 @@ def partition_words(raw: Raw, node_groups: Sequence[str]) -> Words:
         limit = minutes(raw.get(key, "unlimited"))
         if limit.isdecimal() and limit != "0":
             words[word] = spell_duration(int(limit) * 60)
+    if {"max_time", "default_time"} <= words.keys() and _is_beyond(raw):
+        del words["default_time"]  # Slurm takes it, a site file does not: in Slurm's words
     words |= dict(_job_defaults(raw))
     if raw.get("prioritytier", "1") != "1" and raw["prioritytier"].isdecimal():
         words["priority_tier"] = int(raw["prioritytier"])
@@ -173,6 +175,11 @@ def partition_words(raw: Raw, node_groups: Sequence[str]) -> Words:
         if raw.get(key, "no").lower() == "yes":
             words[word] = True
     return fitting(words, PartitionTerms)
+
+
+def _is_beyond(raw: Raw) -> bool:
+    """Whether jobs that ask for no time would get more than the most that they may have."""
+    return int(minutes(raw["defaulttime"])) > int(minutes(raw["maxtime"]))
 
 
 def _job_defaults(raw: Raw) -> Iterator[tuple[str, int]]:

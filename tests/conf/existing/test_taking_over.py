@@ -78,6 +78,7 @@ def _edited(path: str, before: str, after: str) -> Existing:
         ("slurm.conf", "gpu:t4:2,shard:8", "gpu:t4:2,shard:200"),
         ("slurm.conf", "matlab:5", "matlab:0"),
         ("slurm.conf", "AllowAccounts=vis", "AllowAccounts=vis DefMemPerCPU=0"),
+        ("slurm.conf", "DefaultTime=1:00:00", "DefaultTime=12:00:00"),
         ("cgroup.conf", "AllowedSwapSpace=10", "AllowedRAMSpace=110"),
         ("cgroup.conf", "AllowedSwapSpace=10", "AllowedSwapSpace=200"),
         ("cgroup.conf", "ConstrainRAMSpace=yes", "ConstrainRAMSpace=no"),
