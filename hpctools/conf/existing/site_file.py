@@ -83,8 +83,14 @@ def draft(existing: Existing, facts: Facts) -> Draft:
     }
     words["departments"] = [_ordered(entry) for entry in persons.departments]
     groups = {group.words["name"]: group.nodes for group in found.groups}
-    left_out = (*persons.left_out, *_not_read(existing))
+    left_out = (*persons.left_out, *_without_nodes(found), *_not_read(existing))
     return Draft({key: words[key] for key in _SECTIONS if words[key]}, groups, left_out)
+
+
+def _without_nodes(found: Machines) -> Iterator[str]:
+    for name, groups in found.partitions.items():
+        if not groups:
+            yield f"partition {name} has no nodes: a site file cannot have it, and apply would remove it"
 
 
 def _not_read(existing: Existing) -> Iterator[str]:
@@ -111,6 +117,8 @@ def _partitions(
     accounts = {entry["name"]: frozenset(names_of([entry])) for entry in departments}
     by_name = {entry["name"]: entry for entry in departments}
     for name, raw in meaning.partitions.items():
+        if not found.partitions[name]:
+            continue  # `_without_nodes` tells of it
         terms = partition_words(raw, found.partitions[name])
         who = allowed(raw, "allowaccounts")
         if name in by_name and who == accounts[name]:

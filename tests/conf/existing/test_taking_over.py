@@ -143,6 +143,16 @@ def test_switches_below_another_may_be_a_host_list() -> None:
     assert taken.left_out == ()
 
 
+def test_a_partition_without_nodes_is_told_and_the_others_are_taken_over() -> None:
+    there = _edited("slurm.conf", "PartitionName=viz", "PartitionName=later MaxTime=60\nPartitionName=viz")
+    taken = take_over(there, FACTS, "")
+    assert [partition.name for partition in loads(taken.text).partitions] == ["train", "viz"]
+    assert taken.left_out == (
+        "partition later has no nodes: a site file cannot have it, and apply would remove it",
+        "partition later would change: no nodes -> nothing",
+    )
+
+
 def test_nodes_that_are_yet_to_come_are_a_group_of_their_own() -> None:
     """Else all of a group would become FUTURE, so that Slurm knows none of them, or none."""
     nodes = "NodeName=a[1-2] State=FUTURE\nNodeName=b[1-2]"
