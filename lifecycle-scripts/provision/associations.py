@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,10 @@ _QUERIES = {
         "MaxSubmitPU,UsageFactor",
     ),
 }
+# What budgets take of an account stands in its description, with what it was before (hpctools.conf.held).
+_MARK = re.compile(r"\[hpctools-budget ([^\s\[\]]+)([^\[\]]*)\]")
+_HELD = ("GrpSubmitJobs", "QOS", "DefaultQOS")
+_ACCOUNT = re.compile(r"Account - '([^']*)'")
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,9 @@ def do(context: Context) -> None:
         Failure: slurmdbd refuses, does not answer, or lacks somebody afterwards.
     """
     data = prepared(context)
-    tell_all([*data["bootstrap"], *data["additions"]])
+    tell_all(data["bootstrap"])
+    held = _held(context)
+    tell_all([_without_held(each, held) for each in data["additions"]])
     # A load makes only new people coordinators.
     tell_all([_coordinator(*each) for each in ask(context).uncoordinated(data["expected"])])
     known = ask(context)
@@ -115,6 +122,36 @@ def ask(context: Context) -> Known:
 
     with ThreadPoolExecutor() as pool:
         return Known(dict(zip(_QUERIES, pool.map(rows, _QUERIES), strict=True)))
+
+
+def _held(context: Context) -> Set[tuple[str, str]]:
+    """The limits that a budget has taken, account and word: the budget gives them back itself.
+
+    Raises:
+        Failure: slurmdbd does not tell.
+    """
+    cluster = context.settings.section("cluster")["name"].lower()
+    done = sacctmgr("--noheader", "--parsable2", "show", "account", "format=Account,Descr")
+    if done.code != 0:
+        raise Failure(f"slurmdbd does not tell its accounts: {done.last_words}")
+    found = set()
+    for line in done.out.split("\n"):
+        account, _, description = line.partition("|")
+        for name, values in _MARK.findall(description.lower()):
+            words = {value.partition("=")[0] for value in values.split() if name == cluster}
+            found |= {(account, word) for word in _HELD if word.lower() in words}
+    return found
+
+
+def _without_held(call: Mapping[str, Any], held: Set[tuple[str, str]]) -> Mapping[str, Any]:
+    """A load that leaves these limits as they are."""
+
+    def kept(line: str) -> str:
+        account = _ACCOUNT.match(line)
+        words = [word for name, word in held if account and name == account[1]]
+        return re.sub(rf":(?:{'|'.join(words)})='[^']*'", "", line) if words else line
+
+    return {**call, "stdin": "".join(map(kept, call.get("stdin", "").splitlines(keepends=True)))}
 
 
 def _coordinator(user: str, account: str) -> Mapping[str, Any]:

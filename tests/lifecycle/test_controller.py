@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from hpctools.conf.held import with_mark
 from tests.lifecycle.node import CONTROLLER, Node
 from tests.lifecycle.world import AGENT, ETC, changes, controller, stood_in
 
@@ -238,6 +239,28 @@ def test_what_changed_in_slurmdbd_is_seen_and_what_was_added_stays(node: Node) -
     calls = len(changes(node))
     assert node.run().returncode == 0
     assert not [call for call in changes(node)[calls:] if "delete" in call or "remove" in call]
+
+
+def test_limits_that_a_budget_has_taken_are_left_to_it(make_node: Callable[[str], Node]) -> None:
+    """Else whoever has overspent goes on submitting as soon as the controller is set up once more."""
+    limits = "supervisor: nlp-head\n    limits: {submitted_jobs: 20, jobs: 9}"
+    node = controller(make_node(CONTROLLER), lambda text: text.replace("supervisor: nlp-head", limits))
+    assert node.run().returncode == 0
+    before = account_lines(node)
+    assert all(each in before["nlp"] for each in (":GrpSubmitJobs='20'", ":QOS='normal'", ":GrpJobs='9'"))
+    marked = with_mark("a|b, the lab", "uni-gpu", {"GrpSubmitJobs": "20", "QOS": "normal"})
+    others = with_mark("nlp-lab", "elsewhere", {"QOS": "normal"})
+    stood_in(node, "descriptions").write_text(f"nlp|{marked}\nnlp-lab|{others}\n")
+    stood_in(node, "qos-changed-by-hand").write_text("their-own\n")
+    assert node.run().returncode == 0
+    taken = before["nlp"].replace(":GrpSubmitJobs='20'", "").replace(":QOS='normal'", "")
+    assert account_lines(node) == {**before, "nlp": taken}
+
+
+def account_lines(node: Node) -> dict[str, str]:
+    """What was loaded of each account."""
+    lines = stood_in(node, "loaded").read_text().splitlines()
+    return {line.split("'")[1]: line for line in lines if line.startswith("Account - ")}
 
 
 def test_no_call_ever_deletes(node: Node) -> None:

@@ -124,6 +124,7 @@ case "$*" in
       name=${rest%%:*}; name=${name//\\'/}
       case $kind in Parent) above=$name ;; Account) echo "$name||$above" ;; User) echo "$above|$name|" ;; esac
     done <"$D/loaded"; exit 0 ;;
+  *"format=Account,Descr"*) cat "$D/descriptions" 2>/dev/null; exit 0 ;;
   *"show account"*)
     sed -n "s/^User - '\\([^']*\\)'.*Coordinator='\\([^']*\\)'.*/\\2|\\1/p" "$D/loaded"; exit 0 ;;
   *"show user"*) [ -e "$D/loaded" ] && sed -n "s/^User - '\\([^']*\\)'.*/\\1|x/p" "$D/loaded"; exit 0 ;;
