@@ -98,7 +98,7 @@ def _owner(path: Path) -> tuple[int, int]:
 def _replace(path: Path, text: str, mode: int, owner: tuple[int, int] | None) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
             os.fchmod(file.fileno(), mode)
             if owner is not None:
                 os.fchown(file.fileno(), *owner)

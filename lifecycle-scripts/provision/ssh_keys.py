@@ -253,12 +253,17 @@ def _homes(context: Context) -> Iterator[tuple[Path, int]]:
 
 def _has_key(home: Path) -> bool:
     try:
-        public = (home / ".ssh/id_ed25519.pub").read_text().strip()
-        private = (home / ".ssh/id_ed25519").read_text()
-        authorized = (home / ".ssh/authorized_keys").read_text()
-    except (OSError, UnicodeDecodeError):
+        public = _text(home / ".ssh/id_ed25519.pub").strip()
+        private = _text(home / ".ssh/id_ed25519")
+        authorized = _text(home / ".ssh/authorized_keys")
+    except OSError:
         return False
     return bool(public) and public in authorized and _belong_together(private, public)
+
+
+def _text(path: Path) -> str:
+    """A file of a person's own; comments in it may be in any encoding, and stay so in `write_whole`."""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
 
 
 def _belong_together(private: str, public: str) -> bool:
@@ -283,13 +288,13 @@ def _make_key(home: Path) -> None:
     key, public = folder / "id_ed25519", folder / "id_ed25519.pub"
     if not key.exists():
         _make_private(key, f"{home.name}@cluster")
-    if not public.exists() or not _belong_together(key.read_text(), public.read_text()):
+    if not public.exists() or not _belong_together(_text(key), _text(public)):
         write_whole(public, must(["ssh-keygen", "-y", "-f", str(key)], limit=60), 0o644)
     authorized = folder / "authorized_keys"
-    before = authorized.read_text() if authorized.exists() else ""
-    if public.read_text().strip() not in before:
+    before = _text(authorized) if authorized.exists() else ""
+    if _text(public).strip() not in before:
         before += "\n" if before and not before.endswith("\n") else ""
-        write_whole(authorized, before + public.read_text(), 0o600)
+        write_whole(authorized, before + _text(public), 0o600)
 
 
 def _make_private(key: Path, comment: str) -> None:

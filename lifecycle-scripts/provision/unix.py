@@ -61,7 +61,7 @@ def _end_after(number: int, work: Callable[[], None]) -> None:
             os.setuid(number)
         work()
         code = 0
-    except (Failure, OSError) as error:
+    except (Failure, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
     finally:
         sys.stdout.flush()

@@ -132,6 +132,20 @@ def test_keys_that_somebody_has_authorized_stay(node: Node) -> None:
     assert lines[1].endswith("ada@cluster")
 
 
+def test_keys_with_a_comment_in_latin_1_stay_byte_for_byte(node: Node) -> None:
+    """One person's file kept every new node from being set up, and nothing said why."""
+    people(node, ada=ADA)
+    theirs = "ssh-ed25519 AAAA José\n".encode("latin-1")
+    file = node.write("/home/ada/.ssh/authorized_keys", "")
+    file.write_bytes(theirs)
+    for path in (node.path("/home/ada"), *node.path("/home/ada").rglob("*")):
+        os.chown(path, ADA, ADA)
+    assert node.run().returncode == 0, node.events("output")
+    public = node.path("/home/ada/.ssh/id_ed25519.pub").read_bytes()
+    assert file.read_bytes() == theirs + public
+    assert node.run("--check").returncode == 0
+
+
 def test_root_writes_through_no_link_of_a_user(node: Node, tmp_path: Path) -> None:
     """authorized_keys is the user's: a link to a file of root's must not be followed with root's rights."""
     people(node, ada=ADA)
