@@ -76,3 +76,6 @@ def main(is_done: Callable[[Context], bool], do: Callable[[Context], None]) -> N
     except Failure as failure:
         print(f"error: {failure}", file=sys.stderr)
         sys.exit(HOPELESS if failure.hopeless and verb == "do" else 1)
+    except OSError as error:  # a full disk, say
+        print(f"error: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(1)

@@ -146,6 +146,15 @@ def test_keys_with_a_comment_in_latin_1_stay_byte_for_byte(node: Node) -> None:
     assert node.run("--check").returncode == 0
 
 
+def test_a_folder_of_host_keys_that_cannot_be_made_is_said_without_a_traceback(node: Node) -> None:
+    """As on a full disk."""
+    login(node).write("/fsx", "a file where the file system is to be\n")
+    assert node.run().returncode == 1
+    folder = node.path("/fsx/host-keys/workers") / os.uname().nodename.partition(".")[0]
+    said = [event["message"] for event in node.events("output")]
+    assert said == [f"error: {folder}: Not a directory"] * 3
+
+
 def test_root_writes_through_no_link_of_a_user(node: Node, tmp_path: Path) -> None:
     """authorized_keys is the user's: a link to a file of root's must not be followed with root's rights."""
     people(node, ada=ADA)
