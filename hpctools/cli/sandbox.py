@@ -109,7 +109,9 @@ def down(box: Sandbox) -> None:
     click.echo("down" if take_down(box) else f"no sandbox in {box.layout.root}; nothing to do")
 
 
-@sandbox.command(name="exec", context_settings={"ignore_unknown_options": True})
+@sandbox.command(
+    name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 @click.option("--user", default="root", show_default=True, help="Unix account.")
 @click.option(
     "--host", default="", help="Host (default: the controller for root, else the first login node)."
