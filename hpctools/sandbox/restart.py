@@ -68,6 +68,12 @@ def follow(layout: Layout, record: Record) -> Record:
     return replace(record, processes={**record.processes, **found})
 
 
+def forget(layout: Layout) -> None:
+    """Forget who was restarted from inside: in other namespaces these pids are somebody else's."""
+    for note in layout.logs.glob("*.inside"):
+        note.unlink()
+
+
 def _names(words: Sequence[str]) -> list[str]:
     if len(words) == 2 and words[0] == "--nodes":
         return [f"slurmd-{node}" for node in unfold(words[1])]

@@ -166,6 +166,7 @@ def _hold(sandbox: Sandbox, found: Record, held: ports.Hold) -> Record:
         return found
     fresh = {**found.ports, **held.choose(held.keep(found.ports))}
     namespace.end_forgotten(sandbox.layout)
+    restart.forget(sandbox.layout)
     accounts, release = unix.daemon_accounts(), Path(found.release)
     holder = namespace.create(sandbox.layout, found.id, found.cgroup, accounts, release)
     found = replace(found, holder=holder, processes={}, ports=fresh)

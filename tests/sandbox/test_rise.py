@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpctools.errors import CommandTimeout
+from hpctools.sandbox import namespace, ports, record, rise, unix
+from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.process import Identity, identify
+from hpctools.sandbox.record import Record
 from hpctools.sandbox.rise import _Rise
 from hpctools.slurm.run import Completed
 
@@ -42,3 +48,18 @@ def test_a_slurmctld_that_hangs_over_a_reconfigure_is_started_anew() -> None:
     assert (nodes(hanging), hanging.asked) == (False, [*anew, "scontrol reconfigure", "sinfo -hN"])
     with pytest.raises(CommandTimeout):
         nodes(never)
+
+
+def test_a_pid_that_was_noted_inside_is_none_of_the_next_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pids begin anew there: that of a slurmctld before a reboot is anybody's after it."""
+    sandbox, gone = Sandbox(tmp_path / "state"), Identity(1, 1, "an earlier boot")
+    sandbox.layout.logs.mkdir(parents=True)
+    (sandbox.layout.logs / "slurmctld.inside").write_text(str(os.getpid()))
+    monkeypatch.setattr(namespace, "create", lambda *_: identify(os.getpid()))
+    monkeypatch.setattr(unix, "daemon_accounts", dict)
+    with ports.Hold() as held:
+        found = rise._hold(sandbox, Record("x", "", 1, "none", holder=gone), held)
+    record.save(sandbox.layout.record, found.with_process("slurmctld", gone))
+    assert sandbox.running().processes == {"slurmctld": gone}
