@@ -100,7 +100,7 @@ class Sandbox:
 
     def _home(self, user: str) -> str:
         if user == "root":
-            return "/"
+            return "/root"
         lines = (self.layout.tree / "etc" / "passwd").read_text().splitlines()
         homes = {fields[0]: fields[5] for fields in (line.split(":") for line in lines)}
         if user not in homes:

@@ -47,6 +47,7 @@ def prepare(layout: Layout, blueprint: Blueprint, site_text: str) -> None:
         (layout.tree / name).mkdir(mode=0o755, parents=True, exist_ok=True)
     layout.logs.mkdir(exist_ok=True)
     (layout.tree / "tmp").chmod(0o1777)
+    (layout.tree / "root").chmod(0o711)  # the interpreter of everybody's jobs may be below
     for name, owner, mode in OWNED:
         _own(layout.tree / name, accounts[owner], mode, folder=True)
     layout.site.write_text(site_text)

@@ -14,6 +14,7 @@ COVERED_FOLDERS = (
     "etc/slurm",
     "etc/ssh",
     "home",
+    "root",
     "tmp",
     "usr/local/bin",
     "var/lib/munge",

@@ -175,7 +175,7 @@ def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> lis
         *kept,
         *identity,
         "env",
-        f"--chdir={home}",
+        f"--chdir={'/' if user == 'root' else home}",
         *argv,
     ]
 

@@ -123,6 +123,16 @@ def test_nothing_of_the_machine_is_touched(cluster: Cluster) -> None:
     assert not Path("/run/munge/munge.socket.2").exists()
 
 
+def test_what_root_writes_at_home_stays_inside(cluster: Cluster) -> None:
+    """A shell's history, and the token of the demo's login node, stayed on the machine after `down`."""
+    cluster.inside("sh", "-c", "echo secret >~/.hpctools-kept && echo secret >/root/hpctools-kept")
+    assert cluster.inside("pwd").stdout == "/\n"
+    assert not [place for place in ("/.hpctools-kept", "/root/hpctools-kept") if Path(place).exists()]
+    assert sorted(path.name for path in (cluster.sandbox.layout.tree / "root").glob("*kept")) == [
+        *(".hpctools-kept", "hpctools-kept")
+    ]
+
+
 def test_an_unknown_account_or_host_is_named(cluster: Cluster) -> None:
     with pytest.raises(SandboxError, match=r"no Unix account 'nobody1'; its people are: .*nlp1"):
         cluster.inside("true", user="nobody1")
