@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.sandbox import namespace
 from hpctools.sandbox.blueprint import example_site
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
@@ -23,6 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker("system")
             item.add_marker(pytest.mark.timeout(240))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ends_with_us() -> Iterator[None]:
+    """What tests bring up ends with them, also when they are killed and clear nothing up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(namespace, "UNSHARE", ("setpriv", "--pdeathsig=KILL", "--", *namespace.UNSHARE))
+        yield
 
 
 @pytest.fixture(scope="session")

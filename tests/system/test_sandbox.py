@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -300,18 +301,46 @@ def test_it_does_without_cgroups_as_on_a_machine_with_cgroup_v2(
         down(sandbox)
 
 
-def test_namespaces_that_a_killed_up_did_not_note_are_ended(tmp_path: Path, site_file: Path) -> None:
-    sandbox = Sandbox(tmp_path / "state")
+def prepared(folder: Path, site_file: Path) -> Sandbox:
+    """A sandbox of which there are only files."""
+    sandbox = Sandbox(folder / "state")
     drawn = blueprint.draw(site.load(site_file), 1)
     sandbox.layout.root.mkdir()
     noted = record.Record("hpctools-forgotten", "", 1, "none", ports.choose(drawn.port_names()))
     record.save(sandbox.layout.record, noted)
     files.prepare(sandbox.layout, drawn, site_file.read_text())
-    holder = namespace.create(sandbox.layout, noted.id, noted.cgroup, unix.daemon_accounts())
+    return sandbox
+
+
+def test_namespaces_that_a_killed_up_did_not_note_are_ended(tmp_path: Path, site_file: Path) -> None:
+    sandbox = prepared(tmp_path, site_file)
+    holder = namespace.create(sandbox.layout, "hpctools-forgotten", "none", unix.daemon_accounts())
     assert process.alive(holder)
     assert down(sandbox) is True
     assert process.wait_gone(holder, 5)
     assert not sandbox.layout.root.exists()
+
+
+def test_what_tests_bring_up_ends_with_them_when_they_are_killed(tmp_path: Path, site_file: Path) -> None:
+    sandbox = prepared(tmp_path, site_file)
+    told = tmp_path / "holder"
+    tests = os.fork()
+    if tests == 0:
+        with contextlib.suppress(BaseException):
+            made = namespace.create(sandbox.layout, "hpctools-forgotten", "none", unix.daemon_accounts())
+            told.with_suffix(".new").write_text(str(made.pid))
+            told.with_suffix(".new").rename(told)
+            signal.pause()
+        os._exit(1)
+    until(lambda: told.exists() or None)
+    holder = process.identify(int(told.read_text()))
+    assert holder is not None
+    os.kill(tests, signal.SIGKILL)
+    os.waitpid(tests, 0)
+    try:
+        assert process.wait_gone(holder, 5)
+    finally:
+        down(sandbox)
 
 
 @pytest.mark.releases
