@@ -27,7 +27,7 @@ _RELOAD_DUE = f"{STATE}/sshd-reload-due"
 
 
 def is_done(context: Context) -> bool:
-    """Whether the host keys are those that are kept, and everybody who should have a key has one."""
+    """Whether the host keys are those that are kept."""
     store = _store(context)
     kept = store is None or all(_is_same(store, _NAME.format(kind)) for kind in _KINDS)
     kept = kept and not (store is not None and on_node(_RELOAD_DUE).exists())
@@ -37,11 +37,11 @@ def is_done(context: Context) -> bool:
             and _has_conf(store)
             and _note(store).exists()
         )
-    return kept and all(_has_key(home) for home, _ in _homes(context))
+    return kept
 
 
 def do(context: Context) -> None:
-    """Bring back the host keys that are kept, keep them the first time, and make people's keys.
+    """Bring back the host keys that are kept, and keep them the first time.
 
     Raises:
         Failure: the folder of host keys is not private, or a key cannot be made.
@@ -49,9 +49,29 @@ def do(context: Context) -> None:
     store = _store(context)
     if store is not None:
         _keep_or_bring_back(store, is_login=context.role == "login")
+
+
+def people_have_keys(context: Context) -> bool:
+    """Whether everybody who should have a key has one."""
+    return all(_has_key(home) for home, _ in _homes(context))
+
+
+def make_people_keys(context: Context) -> None:
+    """Make the keys of people who have none.
+
+    Raises:
+        Failure: not everybody's home takes one.
+    """
+    without = []
     for home, number in _homes(context):
-        if not _has_key(home):
-            as_user(number, partial(_make_key, home))
+        try:
+            if not _has_key(home):
+                as_user(number, partial(_make_key, home))
+        except Failure as failure:
+            print(f"error: the key of {home.name}: {failure}")
+            without.append(home.name)
+    if without:
+        raise Failure(f"these people have no key between nodes: {', '.join(without)}; why stands above")
 
 
 def _store(context: Context) -> Path | None:

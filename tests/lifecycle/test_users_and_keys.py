@@ -34,7 +34,7 @@ def node() -> Iterator[Node]:
 
 
 def people(node: Node, **numbers: int) -> Node:
-    node.only_steps("25-users", "65-ssh-keys")
+    node.only_steps("25-users", "65-ssh-keys", "66-people-keys")
     node.write("/etc/passwd", PASSWD)
     node.write("/etc/shadow", "root:*:1:::::::\nubuntu:*:1:::::::\n", 0o600)
     node.write("/etc/group", "root:x:0:\nubuntu:x:1000:\n")
@@ -165,9 +165,24 @@ def test_root_writes_through_no_link_of_a_user(node: Node, tmp_path: Path) -> No
     node.path("/home/ada/.ssh/authorized_keys").symlink_to(precious / "file")
     for path in (node.path("/home/ada"), node.path("/home/ada/.ssh")):
         os.chown(path, ADA, ADA)
-    assert node.run().returncode == 1
+    assert node.run().returncode == 0, "one person's files keep no node from being set up"
+    assert node.run("--check").returncode == 1
     assert (precious / "file").read_text() == "secret\n"
     assert sorted(path.name for path in precious.iterdir()) == ["file"]
+
+
+def test_a_home_that_takes_no_key_keeps_nobody_else_from_theirs(node: Node) -> None:
+    """Any person could keep all new nodes from being set up, their quota being full, say."""
+    people(node, ada=ADA, eve=EVE)
+    node.write("/home/ada/.ssh", "no folder\n")
+    for path in (node.path("/home/ada"), node.path("/home/ada/.ssh")):
+        os.chown(path, ADA, ADA)
+    assert node.run().returncode == 0
+    assert owner(node.path("/home/eve/.ssh/authorized_keys")) == (EVE, EVE, 0o600)
+    last = node.events("output")[-1]
+    assert (last["step"], last["message"]) == (
+        *("66-people-keys", "error: these people have no key between nodes: ada; why stands above"),
+    )
 
 
 # The other node of the same home, which is faster than this one's ssh-keygen.
