@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from hpctools.conf.existing.fitting import fitting
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
-from hpctools.conf.plan.meaning import Meaning, expand
+from hpctools.conf.plan.meaning import Meaning, expand, whole
 from hpctools.conf.plan.slurmfile import parse_lines
 from hpctools.conf.plan.values import account, seconds
 from hpctools.site.cluster import Priority
@@ -122,7 +122,7 @@ def _accounting(settings: Mapping[str, str], files: Mapping[str, str], facts: Fa
         if stored.get(key, usual) != usual:
             database[word] = stored[key]
     if "host" in database and stored.get("storageport", "3306") != "3306":
-        database["port"] = int(stored["storageport"])
+        database["port"] = whole("StoragePort", stored)
     return {**words, **_entry("database", database)}
 
 
@@ -134,7 +134,7 @@ def _slurmdbd(settings: Mapping[str, str], stored: Mapping[str, str], facts: Fac
         host = stored.get("dbdhost", "")
     words: Words = {"host": host} if host and host != first else {}
     if facts.slurmdbd_endpoint is None and settings.get("accountingstorageport", "6819") != "6819":
-        words["port"] = int(settings["accountingstorageport"])
+        words["port"] = whole("AccountingStoragePort", settings)
     return words
 
 
@@ -152,7 +152,9 @@ def _priority(settings: Mapping[str, str]) -> Words:
         stated = _time(settings, key)
         if stated is not None and stated != usual:
             words[word] = stated
-    weights = {word: int(settings.get(key, "0")) for key, word in _WEIGHTS.items()}
+    stated_weights = {word: settings.get(key, "") for key, word in _WEIGHTS.items()}
+    # One such as INFINITE is left to Slurm's own words.
+    weights = {word: int(value) if value.isdecimal() else 0 for word, value in stated_weights.items()}
     return {**words, "weights": weights}
 
 
@@ -236,5 +238,7 @@ def _power_saving(settings: Mapping[str, str]) -> Words:
     for key, word in _POWER_TIMES.items():
         stated = _time(settings, key, 1)
         words |= {word: stated} if stated else {}
-    rates = {word: int(settings[key]) for key, word in _POWER_RATES.items() if key in settings}
+    rates = {
+        word: int(settings[key]) for key, word in _POWER_RATES.items() if settings.get(key, "").isdecimal()
+    }
     return {**words, **rates}

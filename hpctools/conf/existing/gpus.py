@@ -30,7 +30,7 @@ def _gpus(found: Sequence[Sequence[str]]) -> Words:
         return {}
     _, model, count = whole[0]
     words: Words = {"type": model, "count": int(count)}
-    if len(shared) == 1 and len(shared[0]) == 2 and int(shared[0][1]) % int(count) == 0:
+    if len(shared) == 1 and len(shared[0]) == 2 and int(count) and int(shared[0][1]) % int(count) == 0:
         each = int(shared[0][1]) // int(count)
         words["share"] = {"shards_per_gpu" if shared[0][0] == "shard" else "mps": each}
     return {"gpus": words}

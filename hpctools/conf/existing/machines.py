@@ -11,7 +11,7 @@ from hpctools.conf.existing.fitting import fitting
 from hpctools.conf.existing.gpus import gres_words
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
-from hpctools.conf.plan.meaning import Meaning, Node, Raw, expand
+from hpctools.conf.plan.meaning import Meaning, Node, Raw, expand, whole
 from hpctools.conf.plan.values import minutes
 from hpctools.conf.text import fold
 from hpctools.site.nodes import NodeGroup
@@ -146,9 +146,9 @@ def group_name(nodes: Sequence[str], taken: Iterable[str]) -> str:
 
 
 def _hardware(shape: Raw) -> Words:
-    memory = max(_LEAST_MEMORY, int(shape.get("realmemory", "1")))
+    memory = max(_LEAST_MEMORY, whole("RealMemory", shape))
     words: Words = {
-        "sockets": int(shape["sockets"]),
+        "sockets": whole("Sockets", shape),
         "cores_per_socket": int(shape["corespersocket"]),
         "threads_per_core": int(shape["threadspercore"]),
         "memory_mib": memory,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hpctools.conf.existing.cluster import controllers, spelled
 from hpctools.conf.facts import Endpoint, Facts
-from hpctools.conf.plan.meaning import Meaning, Node
+from hpctools.conf.plan.meaning import Meaning, Node, whole
 
 
 def facts_of(meaning: Meaning, files: Mapping[str, str], facts: Facts) -> Facts:
@@ -18,7 +18,8 @@ def facts_of(meaning: Meaning, files: Mapping[str, str], facts: Facts) -> Facts:
     several nodes share one.
     """
     stated = meaning.settings["slurmctldport"].value if "slurmctldport" in meaning.settings else "6817"
-    port = int(stated.partition("-")[0])  # slurmctld may listen on several: 6820-6823
+    first = stated.partition("-")[0]  # slurmctld may listen on several: 6820-6823
+    port = whole("SlurmctldPort", {"slurmctldport": first})
     return replace(
         facts,
         node_endpoints={**_endpoints(meaning.nodes, facts.slurmd_port), **facts.node_endpoints},
@@ -50,13 +51,13 @@ def _slurmdbd(meaning: Meaning, files: Mapping[str, str]) -> Endpoint | None:
     if host is None or stated is None or stated.value == host.value:
         return None
     port = meaning.settings.get("accountingstorageport")
-    return Endpoint(stated.value, int(port.value) if port else 6819)
+    return Endpoint(stated.value, whole(port.key, {port.key.lower(): port.value}) if port else 6819)
 
 
 def _endpoints(nodes: Mapping[str, Node], usual_port: int) -> dict[str, Endpoint]:
     shared = _shared_addresses(nodes)
     return {
-        name: Endpoint(node.address or name, int(node.port or usual_port))
+        name: Endpoint(node.address or name, whole("Port", {"port": node.port or str(usual_port)}))
         for name, node in nodes.items()
         if node.port or (node.address and node.address in shared)
     }

@@ -147,24 +147,40 @@ def node_shape(raw: Raw) -> Raw:
 
     slurm.conf(5): sockets follow from the CPUs when nothing else is said, and CPUs from the sockets.
     """
-    cores, threads = int(raw.get("corespersocket", 1)), int(raw.get("threadspercore", 1))
-    boards = int(raw.get("boards", 1))
-    stated = raw.get("sockets") or _times(raw.get("socketsperboard"), boards)
+    cores, threads = whole("CoresPerSocket", raw), whole("ThreadsPerCore", raw)
+    boards = whole("Boards", raw)
+    stated = raw.get("sockets") or _times("SocketsPerBoard", raw, boards)
     if stated is None:
-        stated = str(max(1, int(raw.get("cpus", 1)) // (cores * threads)))
+        stated = str(max(1, whole("CPUs", raw) // max(1, cores * threads)))
     counts = {
         "boards": str(boards),
         "sockets": stated,
         "corespersocket": str(cores),
         "threadspercore": str(threads),
-        "cpus": raw.get("cpus") or str(int(stated) * cores * threads),
+        "cpus": raw.get("cpus") or str(whole("Sockets", {"sockets": stated}) * cores * threads),
     }
     rest = {key: value for key, value in raw.items() if key != "socketsperboard"}
     return {**rest, **counts, "state": _lasting_state(raw.get("state", ""))}
 
 
-def _times(number: str | None, factor: int) -> str | None:
-    return None if number is None else str(int(number) * factor)
+def whole(key: str, raw: Raw, usual: int = 1) -> int:
+    """A whole number of a line.
+
+    Args:
+        key: as people write it.
+        usual: what a missing one stands for.
+
+    Raises:
+        HpctoolsError: it is none.
+    """
+    text = raw.get(key.lower(), str(usual))
+    if not text.isdecimal():
+        raise HpctoolsError(f"{key}={text}: that is no whole number", "correct it in the Slurm file")
+    return int(text)
+
+
+def _times(key: str, raw: Raw, factor: int) -> str | None:
+    return str(whole(key, raw) * factor) if key.lower() in raw else None
 
 
 def _lasting_state(text: str) -> str:

@@ -72,6 +72,8 @@ def _edited(path: str, before: str, after: str) -> Existing:
         ("slurm.conf", "HealthCheckInterval=120", "HealthCheckNodeState=IDLE,CYCLE"),
         ("slurm.conf", "ResumeTimeout=600", "ResumeTimeout=70000"),
         ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nPriorityWeightFairshare=10000000"),
+        ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nPriorityWeightAge=INFINITE"),
+        ("slurm.conf", "SuspendTime=300", "SuspendTime=300\nResumeRate=INFINITE"),
         ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nPriorityDecayHalfLife=30"),
         ("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nSlurmctldPort=6820-6823"),
         ("slurm.conf", "gpu:t4:2,shard:8", "gpu:t4:2,shard:2"),
@@ -161,6 +163,21 @@ def test_nodes_that_are_yet_to_come_are_a_group_of_their_own() -> None:
     groups = {group.names: group.parameters.get("State") for group in loads(taken.text).node_groups}
     assert groups == {("a1", "a2"): "FUTURE", ("b1", "b2"): None}
     assert [each for each in taken.left_out if "FUTURE" in each] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("slurm.conf", "RealMemory=60000", "RealMemory=60G"),
+        ("slurm.conf", "Sockets=1", "Sockets=one"),
+        ("slurm.conf", "CoresPerSocket=8", "CoresPerSocket=8,"),
+        ("slurm.conf", "PrivateData=cloud", "SlurmctldPort=6817tcp"),
+        ("slurmdbd.conf", "StorageHost=db.example.org", "StorageHost=db.example.org\nStoragePort=mysql"),
+    ],
+)
+def test_a_number_that_is_none_is_said_without_a_traceback(path: str, before: str, after: str) -> None:
+    with pytest.raises(HpctoolsError, match=f"{after.rpartition(chr(10))[2]}: that is no whole number"):
+        take_over(_edited(path, before, after), FACTS, "")
 
 
 def test_an_entry_that_cannot_be_without_a_value_is_refused_as_it_stands() -> None:
