@@ -133,7 +133,8 @@ def _settle(
     elif (found.site_sha256, found.nodes) != (checksum, total):
         raise SandboxError(
             f"the sandbox in {sandbox.layout.root} was made from another site file or number of nodes",
-            "take it down first (hpctools sandbox down), or use another folder (--state)",
+            f"to heal it name the same --site, and --nodes {found.nodes}; for another one take it down first "
+            "(hpctools sandbox down) or use another folder (--state)",
         )
     elif slurm and not found.slurm.startswith(slurm):
         raise SandboxError(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from hpctools.errors import CommandTimeout
-from hpctools.sandbox import namespace, ports, record, rise, unix
+from hpctools import site
+from hpctools.errors import CommandTimeout, SandboxError
+from hpctools.sandbox import blueprint, namespace, ports, record, rise, unix
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.process import Identity, identify
 from hpctools.sandbox.record import Record
@@ -48,6 +49,16 @@ def test_a_slurmctld_that_hangs_over_a_reconfigure_is_started_anew() -> None:
     assert (nodes(hanging), hanging.asked) == (False, [*anew, "scontrol reconfigure", "sinfo -hN"])
     with pytest.raises(CommandTimeout):
         nodes(never)
+
+
+def test_who_forgets_how_it_was_made_is_told_how_to_heal_it(tmp_path: Path) -> None:
+    """And not only to take it down, which loses all that is in it."""
+    sandbox, site_file = Sandbox(tmp_path / "state"), blueprint.example_site()
+    assert site_file is not None
+    sandbox.layout.root.mkdir()
+    record.save(sandbox.layout.record, Record("x", "that of another site", 3, "none"))
+    with ports.Hold() as held, pytest.raises(SandboxError, match=r"to heal it name the same .*--nodes 3; "):
+        rise._settle(sandbox, "", blueprint.draw(site.load(site_file), None), "none", "", held)
 
 
 def test_a_pid_that_was_noted_inside_is_none_of_the_next_inside(
