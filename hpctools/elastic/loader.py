@@ -327,13 +327,13 @@ class Loader(Held):
             if self._session.recover():
                 self._metrics.paused()
                 self._plan_step()
-        if not self._todo:
+        while not self._todo:  # twice where streams have ended, and the rest of an earlier epoch was fed
             if self._batches.cursor.epoch > epoch or self._batches.is_over:
                 return None
             self._save_as_ordered()
             self._session.boundary()
             self._plan_step()
-        return self._todo[0] if self._todo and self._batches.cursor.epoch <= epoch else None
+        return self._todo[0] if self._batches.cursor.epoch <= epoch else None
 
     def _plan_step(self) -> None:
         """Find out which pieces of the next step are ours."""

@@ -63,6 +63,33 @@ def test_gradient_is_that_of_the_mean_over_the_samples_that_there_are() -> None:
         len(loader)
 
 
+def test_after_going_back_over_an_epochs_end_the_next_one_comes_in_the_same_pass() -> None:
+    """Two epochs of four steps. After the fifth the run goes back to the third, in the loop's second pass.
+
+    That the streams had ended once more ended the whole training.
+    """
+    trained = model().eval()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    loader = elastic.Loader(trained, optimizer, File(20), batch_size=8, epochs=2, shards=3)
+    saved: list[Any] = []
+    seen = []
+
+    def boundary() -> None:
+        if loader.step == 5 and saved:
+            loader._load(saved.pop())
+
+    loader._session.boundary = boundary  # type: ignore[method-assign]
+    for turn in range(2):
+        for _, inputs in loader:
+            if loader.backward(trained(inputs).square().mean()):
+                seen.append((turn, loader.step, loader.epoch))
+                if len(seen) == 3:
+                    saved.append(loader._capture())
+    first, second = [(0, step, 0) for step in (1, 2, 3, 4)], [(1, step, 1) for step in (5, 6, 7, 8)]
+    assert seen == [*first, (1, 5, 1), (1, 4, 0), *second]
+    assert loader._batches.is_over
+
+
 def read(streams: Streams, step: int, shard: int, mark: Mark | None = None) -> tuple[list[int], Mark | None]:
     cursor = Cursor(step, 0, step * SAMPLING.batch_size)
     low, high = SAMPLING.slice_of(cursor, shard)
