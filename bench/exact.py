@@ -4,8 +4,8 @@
 
 In each history workers, agents, the coordinator and the baseline of a run come, are preempted, killed and
 frozen at random steps, and it begins again from a checkpoint (bench/lives.py); losses, weights and the ledger
-of samples are compared with those of one undisturbed process: to the bit in exact mode, but for rounding
-in fast mode.
+of samples are compared with those of one undisturbed process: to the bit in exact mode (as many again as a
+third of them are of sharded models), but for rounding in fast mode.
 
 Fast mode and DistributedDataParallel train the same model of 5 million parameters in turn in the same
 processes, so that whatever else the machine does meets both; the ratio is that of the steps per second over
@@ -30,7 +30,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.course import say, until_ctrl_c
-from bench.histories import PROGRAMS, History, all_lone, history, kind_of, zygote
+from bench.histories import KINDS, PROGRAMS, SHARDED, History, all_lone, history, zygote
 from bench.lives import THEMES
 from bench.report import Goal, report
 from bench.rigs import end_well
@@ -42,6 +42,8 @@ POLL_SECONDS = 0.05
 FAST_OVER_DDP = 0.97
 STEPS = 10
 HISTORIES, QUICK_HISTORIES = 63, 12
+SHARDED_SHARE = 3
+"""One history of a sharded model, in exact mode, beside so many others."""
 """50 of 63 are in exact mode."""
 SETTINGS = ((2, 0.0), (2, 0.004), (4, 0.0), (4, 0.008))
 """Processes, and seconds of sleep per sample, which stand for a device that computes."""
@@ -107,12 +109,16 @@ def histories(count: int, found: list[History]) -> None:
     folder = tempfile.TemporaryDirectory(prefix="bench-exact-", ignore_cleanup_errors=True)
     with folder, zygote() as command, ThreadPoolExecutor(AT_A_TIME) as pool:
         base, stop = Path(folder.name), threading.Event()
-        lone = all_lone(command, base)
+        lone = all_lone(command, base, (*KINDS, *SHARDED))
         lives = [pool.submit(history, seed, command, base / str(seed), lone, stop) for seed in range(count)]
+        lives += [
+            pool.submit(history, seed, command, base / f"sharded-{seed}", lone, stop, SHARDED[seed % 2])
+            for seed in range(count // SHARDED_SHARE)
+        ]
         try:
             for life in as_completed(lives):
                 found.append(life.result())
-                say(f"{len(found):2} of {count}: {found[-1]}")
+                say(f"{len(found):2} of {len(lives)}: {found[-1]}")
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
@@ -120,14 +126,14 @@ def histories(count: int, found: list[History]) -> None:
 
 def history_rows(found: Sequence[History]) -> list[dict[str, object]]:
     """A line for each kind of training."""
-    kinds = dict.fromkeys(kind_of(each.seed) for each in found)
-    return [_history_row([each for each in found if kind_of(each.seed) == kind]) for kind in kinds]
+    kinds = dict.fromkeys(each.kind for each in found)
+    return [_history_row([each for each in found if each.kind == kind]) for kind in kinds]
 
 
 def _history_row(some: Sequence[History]) -> dict[str, object]:
     done = Counter(each.kind for life in some for each in life.done)
     return {
-        "what": f"histories, {kind_of(some[0].seed)}",
+        "what": f"histories, {some[0].kind}",
         "count": len(some),
         "ours": ", ".join(f"{count} {kind}" for kind, count in sorted(done.items())),
         "theirs": f"{sum(each.samples for each in some)} samples",
@@ -138,8 +144,9 @@ def _history_row(some: Sequence[History]) -> dict[str, object]:
 def history_goals(found: Sequence[History]) -> list[Goal]:
     """What was promised of histories."""
     goals = []
-    for mode, name in (("exact", "equal to the bit"), ("fast", "with every sample once")):
-        some = [each for each in found if kind_of(each.seed).mode == mode]
+    names = {"exact": "equal to the bit", "fast": "with every sample once", "sharded": "equal to the bit"}
+    for mode, name in names.items():
+        some = [each for each in found if each.kind.mode == mode]
         same = sum(not each.problems for each in some)
         goals.append(Goal(f"histories in {mode} mode {name}", same, "histories", ">=", len(some)))
     missing = set(THEMES) - {each.kind for life in found for each in life.done}

@@ -40,7 +40,7 @@ class Kind:
     Attributes:
         data: `map` or `streams`.
         loaders: loading processes.
-        mode: `exact` or `fast`.
+        mode: `exact`, `fast`, or `sharded`: a sharded model in exact mode.
     """
 
     data: str
@@ -64,6 +64,9 @@ class Kind:
 EXACT = tuple(Kind(data, loaders, "exact") for loaders in (0, 1) for data in ("map", "streams"))
 KINDS = (*EXACT, Kind("map", 0, "fast"), *EXACT, Kind("streams", 1, "fast"))
 """Of the seeds in turn; one of five is in fast mode."""
+SHARDED = tuple(Kind(data, 0, "sharded") for data in ("map", "streams"))
+"""Of further histories in turn."""
+SHARDED_MODULES = ("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor")
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class History:
     """What happened to a run, and whether its result is that of the undisturbed one.
 
     Attributes:
+        kind: the training.
         done: what was done to it.
         events: of the run's own account, how many of each kind (docs/elastic.md).
         sizes: workers of its steps, each size once in a row.
@@ -80,6 +84,7 @@ class History:
     """
 
     seed: int
+    kind: Kind
     done: tuple[Happening, ...]
     events: Mapping[str, int]
     sizes: tuple[int, ...]
@@ -90,7 +95,7 @@ class History:
     def __str__(self) -> str:
         done, sizes = "; ".join(map(str, self.done)), " ".join(map(str, self.sizes))
         verdict = f"PROBLEMS: {'; '.join(self.problems)}" if self.problems else "same result"
-        what = f"{self.seconds:5.1f} s, seed {self.seed:2}, {kind_of(self.seed)}"
+        what = f"{self.seconds:5.1f} s, seed {self.seed:2}, {self.kind}"
         return f"{what}: {done}: workers {sizes}: {verdict}"
 
 
@@ -102,7 +107,7 @@ def kind_of(seed: int) -> Kind:
 @contextmanager
 def zygote() -> Iterator[Callable[..., list[str]]]:
     """A process that forks workers; gives the command of a worker with some arguments."""
-    with forking() as launch:
+    with forking(*SHARDED_MODULES) as launch:
         yield lambda *arguments: [*launch, str(PROGRAMS / "history.py"), *arguments]
 
 
@@ -163,17 +168,19 @@ def history(
     base: Path,
     lone: Mapping[Kind, Ledger],
     stop: threading.Event | None = None,
+    kind: Kind | None = None,
 ) -> History:
     """Live through one random history in a folder that is not there yet, and compare.
 
     Args:
         lone: of the seed's kind at least, as `all_lone` has it.
         stop: may be set at any time to end it.
+        kind: the training; None: the seed's.
 
     Raises:
         Stopped: `stop` was set.
     """
-    kind, out, begun = kind_of(seed), base / "out", time.monotonic()
+    kind, out, begun = kind or kind_of(seed), base / "out", time.monotonic()
     out.mkdir(parents=True)
     words = command(str(out), *kind.options)
     with LocalRun(base, words, (LEAST, MOST), policy=POLICY, checkpoint=CHECKPOINT) as local:
@@ -188,7 +195,7 @@ def history(
     changes = [size for size, before in zip(sizes, [0, *sizes], strict=False) if size != before]
     samples = sum(len(step["fed"]) for step in steps.values())
     seconds = time.monotonic() - begun
-    return History(seed, done, events, tuple(changes), tuple(problems), samples, seconds)
+    return History(seed, kind, done, events, tuple(changes), tuple(problems), samples, seconds)
 
 
 def _end(local: LocalRun) -> list[str]:

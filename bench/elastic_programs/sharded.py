@@ -51,7 +51,8 @@ def build(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
 if "BENCH_OWN_HOST" in os.environ:
     pretend_own_host()
 sizes: dict[str, Any] = {"batch_size": 16, "epochs": 1, "seed": 1, "shards": 4}
-loader = elastic.ShardedLoader(build, Samples(), **sizes, device=device)
+mode: Any = os.environ.get("BENCH_MODE", "fast")
+loader = elastic.ShardedLoader(build, Samples(), **sizes, device=device, mode=mode)
 with (out / f"{worker}.jsonl").open("w", buffering=1) as log:
     for inputs in loader:
         time.sleep(0.05)

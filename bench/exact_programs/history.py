@@ -7,24 +7,30 @@ import json
 import os
 import random
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from bench.one_gpu import pretend_own_host
 from hpctools import elastic
 
 SAMPLES, BATCH, SHARDS, EPOCHS, WIDTH = 1590, 24, 8, 2, 8
+COPY_STEPS = 4
 STEP_SECONDS, LATE_STEP_SECONDS, LAST_STEP_SECONDS = 0.02, 0.3, 1.5
 
 parser = argparse.ArgumentParser()
 parser.add_argument("out", type=Path)
 parser.add_argument("--data", choices=("map", "streams"), default="map")
 parser.add_argument("--num-workers", type=int, default=0)
-parser.add_argument("--mode", choices=("exact", "fast"), default="exact")
+parser.add_argument("--mode", choices=("exact", "fast", "sharded"), default="exact")
 parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 parser.add_argument("--own-host", action="store_true", help="see bench/one_gpu.py")
 args = parser.parse_args()
@@ -121,35 +127,72 @@ def pause(step: int, fed: set[int]) -> None:
         time.sleep(STEP_SECONDS if step < half else late)
 
 
+@dataclass
+class Training:
+    """What the loop uses."""
+
+    loader: elastic.Loader
+    model: Callable[[], nn.Module]
+    optimizer: torch.optim.Optimizer
+    scheduler: Any
+
+
+def whole(data: Any, device: torch.device, **options: Any) -> Training:
+    """Of a model that every worker holds."""
+    model = Model(0.1 if args.mode == "exact" else 0.0).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+    loader = elastic.Loader(model, optimizer, data, mode=args.mode, scheduler=scheduler, **options)
+    return Training(loader, lambda: model, optimizer, scheduler)
+
+
+def build(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A model of which every worker holds a part."""
+    model = Model(0.1)
+    fully_shard(model.layers[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def sharded(data: Any, **options: Any) -> Training:
+    """Of that, in exact mode."""
+    loader = elastic.ShardedLoader(build, data, mode="exact", copy_steps=COPY_STEPS, **options)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(loader.optimizer, 0.99)
+    loader.track("scheduler", scheduler)
+    return Training(loader, lambda: loader.model, loader.optimizer, scheduler)
+
+
 def train(note: Any) -> None:
     """The whole training."""
     torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
     device = own_device()
     if args.own_host:
         pretend_own_host()
-    model = Model(0.1 if args.mode == "exact" else 0.0).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
     data = Samples() if args.data == "map" else Streams()
     sizes: dict[str, Any] = {"batch_size": BATCH, "epochs": EPOCHS, "shards": SHARDS, "seed": 7}
-    options = {"mode": args.mode, "num_workers": args.num_workers, "scheduler": scheduler}
-    loader = elastic.Loader(model, optimizer, data, **sizes, **options)
-    paused: set[int] = set()
-    for epoch in range(EPOCHS):
+    sizes["num_workers"] = args.num_workers
+    training = sharded(data, **sizes) if args.mode == "sharded" else whole(data, device, **sizes)
+    loader, paused = training.loader, set[int]()
+    for _ in range(EPOCHS):
         for numbers, inputs, targets in loader:
+            epoch = loader.epoch
             note(fed=numbers.tolist(), step=loader.step + 1, epoch=epoch)
             pause(loader.step, paused)
-            if not loader.backward(nn.functional.mse_loss(model(inputs.to(device)), targets.to(device))):
+            prediction = training.model()(inputs.to(device))
+            if not loader.backward(nn.functional.mse_loss(prediction, targets.to(device))):
                 continue
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
+            training.optimizer.step()
+            training.scheduler.step()
+            training.optimizer.zero_grad()
             drawn = torch.rand(1).item() + random.random()  # noqa: S311
             result = {"loss": loader.loss.hex(), "drawn": drawn, "committed": loader.indices}
             where = {"world": loader.world_size, "generation": loader.generation, "at": time.monotonic()}
             note(step=loader.step, epoch=epoch, over=loader.reduce_backend, **where, **result)
-    weights = {name: each.tolist() for name, each in model.state_dict().items()}
-    note(final=weights, lr=scheduler.get_last_lr())
+    tensors = training.model().state_dict().items()
+    weights = {
+        name: (each.full_tensor() if isinstance(each, DTensor) else each).tolist() for name, each in tensors
+    }
+    note(final=weights, lr=training.scheduler.get_last_lr())
 
 
 with (args.out / f"{worker}.jsonl").open("a", buffering=1) as ledger:

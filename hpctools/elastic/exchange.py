@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from hpctools.elastic.group import Group, await_all
-from hpctools.elastic.reduction import Node, block, cover, total
+from hpctools.elastic.reduction import Node, Share, neighbours, total
 
 HEADER, PART, SUM = 1, 2, 3
 
@@ -30,6 +30,7 @@ class Plan:
         shards: its virtual shards.
         length, dtype: of the vectors.
         ready_for: the highest generation that we are ready to switch to; each rank has its own.
+        share: which nodes of the tree are whose.
     """
 
     step: int
@@ -37,6 +38,7 @@ class Plan:
     length: int
     dtype: torch.dtype
     ready_for: int
+    share: Share = neighbours
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def exchange(group: Group, sums: Mapping[Node, torch.Tensor], plan: Plan) -> Exc
     """Add up the shards of all ranks; blocks.
 
     Args:
-        sums: for each node of our cover, the sum of its shards, shape (length,); consumed. Empty when the
+        sums: for each node of our share, the sum of its shards, shape (length,); consumed. Empty when the
             step has fewer shards than ranks and we have none.
 
     Raises:
@@ -87,7 +89,7 @@ def _own_segment(group: Group, sums: Mapping[Node, torch.Tensor], plan: Plan) ->
     known = {node: vector[low:high] for node, vector in sums.items()}
     works = []
     for rank in group.others:
-        for node in cover(block(rank, group.world, plan.shards), plan.shards):
+        for node in plan.share(rank, group.world, plan.shards):
             known[node] = group.scratch(node, high - low, plan.dtype)
             works.append(group.receive(known[node], rank, PART))
     for rank in group.others:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hpctools.elastic.reduction import block
+from hpctools.elastic.reduction import Share, block, neighbours
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 
 
@@ -45,12 +45,16 @@ Fill = Callable[[list[Piece], int], list[Piece]]
 """Adds practice to a worker's pieces of streams, of which some had no samples left: pieces, world."""
 
 
-def by_shards(sampling: Sampling | StreamSampling) -> Cut:
-    """A worker's virtual shards, one by one."""
+def by_shards(sampling: Sampling | StreamSampling, share: Share = neighbours) -> Cut:
+    """A worker's virtual shards, one by one.
+
+    Args:
+        share: which shards are whose.
+    """
 
     def cut(cursor: Cursor, rank: int, world: int) -> list[Piece]:
         shards = sampling.shards_of(cursor)
-        ours = range(*block(rank, world, shards))
+        ours = [shard for node in share(rank, world, shards) for shard in range(*node)]
         # With more workers than samples some have no shard; they do one without effect, to stay in step.
         return [_shard(sampling, cursor, shard) for shard in ours] or [practice(sampling, cursor, shards)]
 

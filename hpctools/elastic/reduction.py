@@ -15,6 +15,9 @@ Value = TypeVar("Value")
 Node = tuple[int, int]
 """The shards low <= s < high."""
 
+Share = Callable[[int, int, int], tuple[Node, ...]]
+"""Of rank, world and shards: the nodes of the tree that the rank adds up. Together they cover it."""
+
 
 def block(rank: int, world: int, shards: int) -> Node:
     """The neighbouring shards of one process; sizes differ by one at most, and rank 0 has one if any has.
@@ -24,6 +27,18 @@ def block(rank: int, world: int, shards: int) -> Node:
         shards: how many there are in this step; may be fewer than processes, then some blocks are empty.
     """
     return -(-rank * shards // world), -(-(rank + 1) * shards // world)
+
+
+def neighbours(rank: int, world: int, shards: int) -> tuple[Node, ...]:
+    """A block of neighbouring shards: few nodes, so that little travels."""
+    return cover(block(rank, world, shards), shards)
+
+
+def in_turn(rank: int, world: int, shards: int) -> tuple[Node, ...]:
+    """Every world-th shard: the n-th ones of all ranks are neighbours, in the order of the ranks."""
+    if world == 1:
+        return cover((0, shards), shards)
+    return tuple((shard, shard + 1) for shard in range(rank, shards, world))
 
 
 def children(node: Node) -> tuple[Node, Node]:
@@ -68,14 +83,17 @@ def total(node: Node, known: Mapping[Node, Value], add: Callable[[Value, Value],
 
 
 class Ladder:
-    """Which sums can be made as the shards of a block are done one after the other.
+    """Which sums can be made as a rank's shards are done one after the other.
 
     Keeps no values: says which two neighbouring nodes are to be added, so that only a few buffers are
     alive at a time.
+
+    Args:
+        tops: the nodes that are to come out, by which the shards are done in their order.
     """
 
-    def __init__(self, within: Node, shards: int) -> None:
-        self._parents = dict(_parents(cover(within, shards)))
+    def __init__(self, tops: tuple[Node, ...]) -> None:
+        self._parents = dict(_parents(tops))
         self.open: list[Node] = []
 
     def push(self, shard: int) -> list[Node]:

@@ -11,7 +11,7 @@ from hpctools.elastic.exchange import Exchanged, Plan, exchange
 from hpctools.elastic.gradients import FlatGradients, Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.pieces import Piece, Step
-from hpctools.elastic.reduction import Ladder, Node, block, children
+from hpctools.elastic.reduction import Ladder, Node, Share, children, neighbours
 
 Backward = Callable[[float], None]
 """Does the backward pass of a piece's loss, times a weight."""
@@ -59,15 +59,20 @@ class Summing(Protocol):
 
 
 class ExactSum:
-    """Adds up virtual shards in a fixed tree: the same to the bit whoever computed which."""
+    """Adds up virtual shards in a fixed tree: the same to the bit whoever computed which.
+
+    Args:
+        share: which shards are whose; as `pieces.by_shards` was told.
+    """
 
     device = None
 
-    def __init__(self, gradients: FlatGradients) -> None:
+    def __init__(self, gradients: FlatGradients, share: Share = neighbours) -> None:
         self._gradients = gradients
+        self._share = share
         self._spare: list[torch.Tensor] = []
         self._sums: dict[Node, torch.Tensor] = {}
-        self._ladder = Ladder((0, 0), 1)
+        self._ladder = Ladder(())
         self._step = Step(0, 1, 1, ())
         self._group: Group | None = None
 
@@ -78,7 +83,7 @@ class ExactSum:
         else:
             self._spare = []  # the group that was given up may still use them
         self._sums, self._step, self._group = {}, step, group
-        self._ladder = Ladder(block(group.rank, group.world, step.shards), step.shards)
+        self._ladder = Ladder(self._share(group.rank, group.world, step.shards))
         self._gradients.begin_step()
 
     def begin_piece(self) -> None:
@@ -111,7 +116,8 @@ class ExactSum:
     def exchange(self, group: Group, ready_for: int) -> Exchanged:
         """Finish the tree with the others."""
         gradients = self._gradients
-        plan = Plan(self._step.number, self._step.shards, gradients.length, gradients.dtype, ready_for)
+        vector = gradients.length, gradients.dtype
+        plan = Plan(self._step.number, self._step.shards, *vector, ready_for, self._share)
         return exchange(group, self._sums, plan)
 
     def apply(self, exchanged: Exchanged) -> Totals:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.exact import HISTORIES, QUICK_HISTORIES, history_goals, history_rows
-from bench.histories import KINDS, History, kind_of
+from bench.histories import KINDS, SHARDED, History, Kind, kind_of
 from bench.lives import THEMES, WEIGHTS, Happening, plan
 from bench.same_result import committed, differences, read
 
@@ -30,8 +30,11 @@ def test_the_bench_has_fifty_exact_histories_and_every_kind_of_event_several_tim
     assert sum(kind_of(seed).mode == "exact" for seed in range(HISTORIES)) >= 50
 
 
-def lived(seed: int, *kinds: str, problems: tuple[str, ...] = (), **events: int) -> History:
-    return History(seed, tuple(Happening(kind, "1") for kind in kinds), events, (1, 2), problems, 10, 1.0)
+def lived(
+    seed: int, *kinds: str, problems: tuple[str, ...] = (), training: Kind | None = None, **events: int
+) -> History:
+    done = tuple(Happening(kind, "1") for kind in kinds)
+    return History(seed, training or kind_of(seed), done, events, (1, 2), problems, 10, 1.0)
 
 
 def test_a_history_that_differs_and_an_event_that_never_came_fail_the_bench():
@@ -42,6 +45,9 @@ def test_a_history_that_differs_and_an_event_that_never_came_fail_the_bench():
     assert [goal.name for goal in history_goals(differs) if not goal.met] == [
         "histories in exact mode equal to the bit"
     ]
+    sharded = [*whole, lived(0, "grow", training=SHARDED[0], problems=("weights at the end of 2 workers",))]
+    (missed,) = [goal for goal in history_goals(sharded) if not goal.met]
+    assert (missed.name, missed.limit) == ("histories in sharded mode equal to the bit", 1)
     assert len([goal for goal in history_goals([whole[1]]) if not goal.met]) == 3  # kinds, takeover, resumed
 
 

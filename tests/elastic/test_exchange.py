@@ -12,7 +12,7 @@ import torch
 from hpctools.elastic import state as states
 from hpctools.elastic.exchange import Exchanged, Plan, exchange
 from hpctools.elastic.group import Group, join_store, link, open_store
-from hpctools.elastic.reduction import Ladder, Node, block, children
+from hpctools.elastic.reduction import Ladder, Node, block, children, cover
 from hpctools.elastic.state import buckets, move_state, receive_state, send_state, share
 
 HOST = "127.0.0.1"
@@ -39,7 +39,7 @@ def shard_vectors() -> list[torch.Tensor]:
 
 
 def sums_of(within: Node) -> dict[Node, torch.Tensor]:
-    ladder, sums, vectors = Ladder(within, SHARDS), {}, shard_vectors()
+    ladder, sums, vectors = Ladder(cover(within, SHARDS)), {}, shard_vectors()
     for shard in range(*within):
         sums[(shard, shard + 1)] = vectors[shard]
         for parent in ladder.push(shard):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.histories import EXACT, KINDS, all_lone, history, kind_of, zygote
+from bench.histories import EXACT, KINDS, SHARDED, all_lone, history, kind_of, zygote
 from bench.lives import WEIGHTS, plan
 from bench.same_result import committed, differences
 
@@ -50,6 +50,25 @@ def test_random_histories_change_nothing(
     assert resumed.events.get("resumed", 0) >= 1
     assert kind_of(fast.seed).mode == "fast"
     assert all(max(each.sizes) > min(each.sizes) for each in lived)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_random_histories_of_sharded_models_change_nothing(
+    command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    """To the bit, too. Streams: both of two replicas are lost, after the end of an epoch for one of them."""
+    lone, seeds = all_lone(command, tmp_path, SHARDED), (0, 31)
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        live = [
+            pool.submit(history, seed, command, tmp_path / str(seed), lone, kind=SHARDED[seed % 2])
+            for seed in seeds
+        ]
+        lived = [each.result() for each in live]
+    assert {str(each): each.problems for each in lived if each.problems} == {}
+    assert [each.kind.data for each in lived] == ["map", "streams"]
+    assert all(max(each.sizes) > min(each.sizes) for each in lived)
+    assert {"kill coordinator", "kill agent"} <= {happening.kind for each in lived for happening in each.done}
 
 
 def test_what_differs_is_found(lone: dict[Any, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,19 +13,24 @@ from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.gradients import FlatGradients, Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.pieces import Cut, Fill, Piece, Step, by_shards, practice
+from hpctools.elastic.reduction import Share, neighbours
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
+from hpctools.elastic.sharded.in_order import InOrder
 from hpctools.elastic.sharded.process_group import BETWEEN, IN_STEP, ShardGroup
 from hpctools.elastic.sharded.trained import local
 from hpctools.elastic.summing import Backward, ExactSum
 
 
-def in_step(sampling: Sampling | StreamSampling) -> Cut:
+def in_step(sampling: Sampling | StreamSampling, share: Share = neighbours) -> Cut:
     """A worker's virtual shards, and practice until it has as many passes as every other worker.
 
     Every pass gathers the parameters from all ranks, so all have to do the same number of them. With
     streams the practice comes once they are read (`passes_of`).
+
+    Args:
+        share: which shards are whose.
     """
-    by_shard = by_shards(sampling)
+    by_shard = by_shards(sampling, share)
     if isinstance(sampling, StreamSampling):
         return by_shard
 
@@ -54,12 +59,17 @@ def passes_of(sampling: StreamSampling) -> Fill:
 
 
 class _Buffers(nn.Module):
-    """Only the buffers of a model, and one more: whether somebody wants the state saved after this step."""
+    """Only the buffers of a model, and more: whether somebody wants the state saved after this step; ...
 
-    def __init__(self, model: nn.Module) -> None:
+    Args:
+        more: further ones that are added up.
+    """
+
+    def __init__(self, model: nn.Module, more: Sequence[torch.Tensor]) -> None:
         super().__init__()
         self._model = [model]
         self.vote = torch.zeros(1)
+        self._more = more
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         return iter(())
@@ -67,6 +77,7 @@ class _Buffers(nn.Module):
     def buffers(self, recurse: bool = True) -> Iterator[torch.Tensor]:
         yield from self._model[0].buffers()
         yield self.vote
+        yield from self._more
 
 
 class ShardedSum:
@@ -74,6 +85,8 @@ class ShardedSum:
 
     Args:
         wish: whether the state is to be saved after so many completed steps; rank 0 is asked.
+        share: which shards are whose.
+        in_order: adds up the gradients in the order of the shards; None: FSDP does, in that of the ranks.
 
     Attributes:
         agreed: what rank 0 wished in the step that is complete.
@@ -81,9 +94,17 @@ class ShardedSum:
 
     device = None  # shards go over `ShardGroup`
 
-    def __init__(self, model: nn.Module, group: ShardGroup, wish: Callable[[int], bool]) -> None:
-        self._buffers = _Buffers(model)
-        self._sum = ExactSum(FlatGradients(self._buffers))
+    def __init__(
+        self,
+        model: nn.Module,
+        group: ShardGroup,
+        wish: Callable[[int], bool],
+        share: Share = neighbours,
+        in_order: InOrder | None = None,
+    ) -> None:
+        self._buffers = _Buffers(model, [] if in_order is None else [in_order.used])
+        self._sum = ExactSum(FlatGradients(self._buffers), share)
+        self._in_order = in_order
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._shard_group = group
         self._wish = wish
@@ -98,6 +119,9 @@ class ShardedSum:
         self._buffers.vote.zero_()
         for parameter in self._parameters:
             parameter.grad = None
+        if self._in_order is not None:
+            self._in_order.used.zero_()
+            self._in_order.begin(step.shards)
         self._sum.begin(step, group)
 
     def begin_piece(self) -> None:
@@ -107,7 +131,11 @@ class ShardedSum:
     def add(self, piece: Piece, loss: torch.Tensor, backward: Backward, ready_for: int) -> None:
         """A shard's backward pass, in which FSDP adds up the gradients of all ranks."""
         self._vote(piece)
+        if self._in_order is not None:
+            self._in_order.begin_pass(counts=piece.samples > 0)
         self._sum.add(piece, loss, _skipped if self._is_lost() else backward, ready_for)
+        if self._in_order is not None:
+            self._in_order.end_pass()
         if not piece.samples and piece.number < self._step.shards:
             self.add_nothing(piece)
 
@@ -132,8 +160,14 @@ class ShardedSum:
         return self._sum.exchange(group, ready_for)
 
     def apply(self, exchanged: Exchanged) -> Totals:
-        """Give the model its buffers; the gradients are there."""
+        """Give the model its buffers; the gradients are there.
+
+        Raises:
+            ElasticError: in exact mode, virtual shards have trained different parameters.
+        """
         totals = self._sum.apply(exchanged)
+        if self._in_order is not None:
+            self._in_order.check()
         if totals.samples not in (0, self._step.size):
             self._scale(self._step.size / totals.samples)
         self.agreed = bool(self._buffers.vote.item() > 0)

@@ -24,9 +24,11 @@ from hpctools.elastic.group import Group
 from hpctools.elastic.loader import Loader
 from hpctools.elastic.parameters import Parameters
 from hpctools.elastic.passes import OPTIMIZER
+from hpctools.elastic.reduction import Share, in_turn, neighbours
 from hpctools.elastic.sampling import Cursor, StreamSampling
 from hpctools.elastic.session import RUN_DIR, Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step, passes_of
+from hpctools.elastic.sharded.in_order import InOrder, check_optimizer, clip_in_order
 from hpctools.elastic.sharded.keeping import ShardKeeper
 from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.process_group import AFTER, IN_STEP
@@ -61,10 +63,11 @@ class ShardedLoader(Loader):
     each byte once, and `torch.nn.init` is left out. `loader.optimizer` stays the same object (a scheduler
     over it goes on); `loader.model` is a new one after each resize, so take it from the loader in each step.
 
-    Sampling, virtual shards, `backward`, `step`, `loss` and `indices` are as in `elastic.Loader`. Gradients
-    are added up by FSDP in the order of the ranks, so the result is that of a lone run up to rounding, not to
-    the bit; losses and buffers are added up in the fixed order of the virtual shards. Every worker does
-    the same number of passes a step; one that has fewer virtual shards is fed some without effect.
+    Sampling, virtual shards, `backward`, `step`, `loss` and `indices` are as in `elastic.Loader`. Losses and
+    buffers are added up in the fixed order of the virtual shards. Gradients are in `fast` mode added up by
+    FSDP in the order of the ranks, so the result is that of a lone run up to rounding; in `exact` mode in
+    that of the virtual shards, too, so it is that of a lone run to the bit. Every worker does the same number
+    of passes a step; one that has fewer virtual shards is fed some without effect.
 
     torch's default process group is made by the loader, anew at each resize.
 
@@ -79,19 +82,25 @@ class ShardedLoader(Loader):
         copy_steps: after every so many steps each worker's shards are copied, to its own memory and to
             another worker's: when one worker is lost, all go back to the copies, and no storage is needed.
             Takes twice the memory of the shards, four times while copying. 0: no copies.
-        mode: only `fast`: shards of any number of workers cannot be added up in one order.
+        mode: `fast`, or `exact`: the same bits on any number of workers. Needs torch 2.9, gradients that are
+            added up in the type of the parameters, an optimizer that treats each element by itself (AdamW,
+            SGD; not fused on the CPU), `loader.clip_grad_norm_` in place of torch's, and virtual shards that
+            all train the same parameters, once each. Takes memory for one more part of the gradients; on
+            GPUs they are added up in the host's memory.
         device: of the mesh, `cpu` or `cuda` (the current one). FSDP's collectives of CUDA tensors go over
             nccl where each worker has a GPU of its own, else through the CPU.
 
     Raises:
         ElasticError: as `elastic.Loader` does; or `build` raised, returned no sharded model or another one
-            than before, trains a parameter that is not sharded, or used another mesh; mode is `exact`; or
-            `checkpoint` asks for snapshots.
+            than before, trains a parameter that is not sharded, or used another mesh; mode is `exact` and
+            torch, the optimizer or a layer's MixedPrecisionPolicy does not let it; or `checkpoint` asks for
+            snapshots.
         UnreachableError: the run's coordinator does not answer.
 
     Sources: `torch.distributed.fsdp.fully_shard` (FSDP2) shards the model; which shard overlaps with which,
     at a resize and when a checkpoint is read, says the load planner of `torch.distributed.checkpoint`. Why a
-    process group and a checkpoint of our own: docs/decisions/0096-sharded-models.md.
+    process group and a checkpoint of our own: docs/decisions/0096-sharded-models.md; how exact mode adds up:
+    docs/decisions/0212-sharded-models-to-the-bit.md.
     """
 
     def __init__(
@@ -108,11 +117,13 @@ class ShardedLoader(Loader):
         num_workers: int = 0,
         checkpoint: Checkpoint | None = None,
         copy_steps: int = 0,
-        mode: Literal["fast"] = "fast",
+        mode: Literal["exact", "fast"] = "fast",
         device: Literal["cpu", "cuda"] = "cpu",
         threads: int | None = 1,
     ) -> None:
         _check(mode)
+        self._is_exact = mode == "exact"
+        self._share: Share = in_turn if self._is_exact else neighbours
         self._has_completed, self._mesh_device = False, device
         super().__init__(
             nn.Module(),
@@ -129,7 +140,7 @@ class ShardedLoader(Loader):
         self._shard_keeper = self._keeper_of(checkpoint)
         self._keeper = None
         self._stateful = {f"state {name}": value for name, value in (state or {}).items()}
-        self._cut = in_step(self._sampling)
+        self._cut = in_step(self._sampling, self._share)
         if isinstance(self._sampling, StreamSampling):
             self._batches.fill = passes_of(self._sampling)
         spec = RunFolder(os.environ[RUN_DIR]).spec() if RUN_DIR in os.environ else None
@@ -159,6 +170,21 @@ class ShardedLoader(Loader):
     def optimizer(self) -> torch.optim.Optimizer:
         """The optimizer; the same object for the whole training."""
         return self._shards.trained.optimizer
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Clip the norm of all gradients together, as `torch.nn.utils.clip_grad_norm_`; on all workers.
+
+        In exact mode with the same bits on any number of workers, which torch's has not: every gradient is
+        gathered whole, one after the other, so it costs about as much as gathering the model once.
+
+        Returns:
+            The norm before, a scalar.
+        """
+        parameters = list(self.model.parameters())
+        if self._is_exact:
+            return clip_in_order(parameters, max_norm, norm_type)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def track(self, name: str, state: Stateful) -> None:
         """Move a further object with the state, for example a scheduler over `loader.optimizer`.
@@ -285,7 +311,13 @@ class ShardedLoader(Loader):
     def _renew(self) -> None:
         trained = self._shards.trained
         self._parameters = Parameters(trained.model, trained.optimizer)
-        self._sum = self._sharded_sum = ShardedSum(trained.model, self._shards.group, self._wishes)
+        group = self._shards.group
+        in_order = None
+        if self._is_exact:
+            check_optimizer(trained.optimizer, self._mesh_device)
+            in_order = InOrder(trained.model, group)
+        self._sharded_sum = ShardedSum(trained.model, group, self._wishes, self._share, in_order)
+        self._sum = self._sharded_sum
 
     def _wishes(self, next_step: int) -> bool:
         return self._shard_keeper is not None and self._shard_keeper.wishes(next_step)
@@ -342,9 +374,5 @@ def _without_snapshots(settings: Checkpoint) -> Checkpoint:
 
 
 def _check(mode: str) -> None:
-    if mode != "fast":
-        raise ElasticError(
-            f"elastic.ShardedLoader: mode is {mode!r}",
-            "only 'fast': FSDP adds up gradients rank by rank, so their rounding depends on how many there "
-            "are; for the same bits on any number of workers use elastic.Loader, which holds the whole model",
-        )
+    if mode not in ("exact", "fast"):
+        raise ElasticError(f"elastic.ShardedLoader: mode is {mode!r}", "give 'exact' or 'fast'")

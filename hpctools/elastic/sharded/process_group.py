@@ -33,7 +33,7 @@ Run = Callable[[Callable[[Group], None]], bool]
 
 
 class Reduce(Protocol):
-    """How a reduce-scatter adds up: (group, into, inputs)."""
+    """A collective: (group, into, inputs)."""
 
     def __call__(self, group: Group, into: torch.Tensor, inputs: torch.Tensor, /) -> None:
         """Blocks; raises RuntimeError when a peer is gone."""
@@ -73,7 +73,6 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         phase: what stands for results that cannot be had. IN_STEP: zeros, the step begins again. BETWEEN two
             (gradients are complete): NaN, so that nobody takes them for a result. AFTER the
             training: they raise.
-        reduce: how gradients are added up.
         waited: seconds in which collectives were done, or waited for other ranks.
     """
 
@@ -86,7 +85,6 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         self.error: RuntimeError | None = None
         self.phase = IN_STEP
         self.waited = 0.0
-        self.reduce: Reduce = collectives.reduce_scatter
 
     def size(self) -> int:
         """How many ranks there are."""
@@ -115,7 +113,15 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
             NotImplementedError: not a sum is asked for.
         """
         _only_sums(options)
-        return self._do(output, inputs, self.reduce)
+        return self._do(output, inputs, collectives.reduce_scatter)
+
+    def combine(self, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> None:
+        """A collective of the loader's own, with what stands for results that cannot be had.
+
+        Args:
+            output, inputs: as `work` takes them; it may be given others, on the CPU.
+        """
+        self._do(output, inputs, work)
 
     def all_gather_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any = None

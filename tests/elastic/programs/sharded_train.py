@@ -13,7 +13,7 @@ import torch
 from sines import Sines, SineStreams
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from hpctools import elastic
 from hpctools.elastic.sharded import room
@@ -32,6 +32,8 @@ parser.add_argument("--await-world", type=int, default=0, help="late steps wait 
 parser.add_argument("--width", type=int, default=33)
 parser.add_argument("--layers", type=int, default=2)
 parser.add_argument("--clip", action="store_true")
+parser.add_argument("--exact", action="store_true")
+parser.add_argument("--mixed", action="store_true", help="the first and the last layer compute in bfloat16")
 parser.add_argument("--shards", type=int, default=6)
 parser.add_argument("--save-every", type=int, default=0, help="steps")
 parser.add_argument("--copy-every", type=int, default=0, help="steps")
@@ -50,6 +52,7 @@ if args.own_host:
 if args.no_room:
     room.choose = lambda new, old, memory, places: room.Waiting(room.LOCAL, places[0].folder)
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
+CLIPPED = 0.5
 begun: set[int] = set()
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
 
@@ -77,14 +80,15 @@ class Model(nn.Module):
         hidden = self.first(inputs) * self.scale
         for layer in self.layers:
             hidden = layer(hidden)
-        return self.last(hidden)
+        return self.last(hidden.to(self.last.weight.dtype))
 
 
 def build(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
     model = Model()
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model, mesh=mesh, mp_policy=mixed if args.mixed else MixedPrecisionPolicy())
     decayed = [each for each in model.parameters() if each.ndim > 1]
     others = [each for each in model.parameters() if each.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
@@ -127,6 +131,7 @@ loader = elastic.ShardedLoader(
     shards=args.shards,
     checkpoint=checkpoint,
     copy_steps=args.copy_every,
+    mode="exact" if args.exact else "fast",
     device=args.device,
 )
 scheduler = torch.optim.lr_scheduler.ExponentialLR(loader.optimizer, 0.99)
@@ -147,7 +152,10 @@ for epoch in range(args.epochs):
             loss = loss * float("nan")
         if not loader.backward(loss):
             continue
-        if args.clip:
+        norm = 0.0
+        if args.clip and args.exact:
+            norm = loader.clip_grad_norm_(CLIPPED).item()
+        elif args.clip:
             nn.utils.clip_grad_norm_(loader.model.parameters(), 1.0)
         loader.optimizer.step()
         scheduler.step()
@@ -158,6 +166,7 @@ for epoch in range(args.epochs):
             committed=loader.indices,
             counted=counted.get((loader.generation, loader.step - 1)) if args.streams else {},
             loss=loader.loss,
+            norm=norm,
             generation=loader.generation,
             world=loader.world_size,
             rank=loader.rank,

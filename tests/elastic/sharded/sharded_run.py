@@ -15,6 +15,7 @@ from ledger_run import PATIENCE, LedgerRun
 TRAINING = Path(__file__).parents[1] / "programs" / "sharded_train.py"
 SAMPLES, EPOCHS, BATCH = 408, 4, 48  # the last batch of an epoch is smaller
 OPTIONS = ("--samples", str(SAMPLES), "--epochs", str(EPOCHS), "--shards", "4")
+CLIPPED = 0.5  # norm that exact mode's gradients have at most
 LOSS_TOLERANCE = 1e-4  # relative: gradients are added up in another order on another number of workers
 WEIGHT_TOLERANCE = 1e-4
 
@@ -95,6 +96,22 @@ def assert_same_result(run: ShardedRun, lone: list[dict[str, Any]]) -> None:
         assert Counter(i for line in lines for i in line["committed"]) == Counter(range(SAMPLES))
     assert_close_losses(committed, expected)
     assert_close_finals(run, lone)
+
+
+def assert_same_bits(run: ShardedRun, lone: list[dict[str, Any]]) -> None:
+    """Samples, losses, norms and weights are those of the lone run to the bit, also of steps done again."""
+    expected = {line["step"]: _told(line) for line in lone if "committed" in line}
+    assert {line["step"]: _told(line) for line in run.committed()} == expected
+    assert [line for line in run._in_time() if _told(line) != expected[line["step"]]] == []
+    assert any(norm > CLIPPED for _, _, norm in expected.values()), (
+        "the gradients must be such as are clipped"
+    )
+    (final,) = [line["final"] for line in lone if "final" in line]
+    assert [line["final"] for line in run.ledger() if "final" in line] == [final]
+
+
+def _told(line: dict[str, Any]) -> tuple[list[int], float, float]:
+    return line["committed"], line["loss"], line["norm"]
 
 
 def assert_goes_on(run: ShardedRun, lone: list[dict[str, Any]], first: int, skipped: int) -> None:

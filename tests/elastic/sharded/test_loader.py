@@ -290,11 +290,6 @@ def test_another_model_at_a_later_build_is_refused() -> None:
         make_room(built(wider, mesh, with_values=False), examples)
 
 
-def test_exact_mode_is_refused_with_the_reason() -> None:
-    with pytest.raises(ElasticError, match="rank by rank, so their rounding depends on how many there are"):
-        loader_for(mode="exact")
-
-
 def test_a_group_of_the_training_itself_is_said() -> None:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:

@@ -18,6 +18,7 @@ from sharded_run import (
     SAMPLES,
     ShardedRun,
     assert_goes_on,
+    assert_same_bits,
     assert_same_result,
     command,
     lone_ledger,
@@ -71,6 +72,27 @@ def test_grow_shrink_and_a_worker_that_is_killed(
     assert {each["moved"]["source"] for each in resizes} == {"workers"}
     assert {each["moved"]["medium"] for each in resizes[:lost]} == {"memory"}
     assert not run.events("resumed"), "so no checkpoint was read"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(("--shards", "7"), id="unevenly"),
+        pytest.param(("--shards", "3", "--samples", "390", "--mixed"), id="few", marks=pytest.mark.slow),
+    ],
+)
+def test_exact_mode_has_the_bits_of_one_process(
+    make_run: MakeRun, hurry: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """Through the same resizes and losses, with gradients clipped.
+
+    Of few shards two workers do one in each step that does not count, and two layers compute in bfloat16.
+    """
+    options = ("--exact", "--clip", *more)
+    with make_run((1, 3), "--copy-every", "2", *options) as run:
+        run.grow_shrink_and_lose_one(hurry)
+    assert {line["world"] for line in run.committed()} == {1, 2, 3}
+    assert_same_bits(run, lone_ledger(tmp_path, *options))
 
 
 def test_a_slow_worker_is_told_from_those_that_wait_for_it(make_run: MakeRun, hurry: Path) -> None:

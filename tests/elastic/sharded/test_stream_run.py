@@ -26,14 +26,16 @@ def counted(ledger: list[dict[str, Any]], last: dict[int, dict[str, Any]]) -> di
 
 
 @pytest.mark.slow
-def test_every_sample_once_whoever_reads_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exact", [(), ("--exact",)], ids=["fast", "exact"])
+def test_every_sample_once_whoever_reads_it(tmp_path: Path, exact: tuple[str, ...]) -> None:
     """1 -> 2 -> 3 workers, of which one is killed (back to copies) and one preempted; the last one saves and
-    is cancelled. Another run, of two workers, goes on from there: as one process, up to rounding.
+    is cancelled. Another run, of two workers, goes on from there as one process, up to rounding or to a bit.
     """
-    lone, hurry = lone_ledger(tmp_path, *STREAMS), tmp_path / "hurry"
+    training = (*STREAMS, *exact, "--clip")
+    lone, hurry = lone_ledger(tmp_path, *training), tmp_path / "hurry"
     slowly = ("--delay", "0.004", "--hold", "2", "--hurry", str(hurry), "--await-world", "3")
     with ShardedRun(
-        tmp_path, command(tmp_path / "out", *STREAMS, *slowly, "--copy-every", "2"), (1, 3)
+        tmp_path, command(tmp_path / "out", *training, *slowly, "--copy-every", "2"), (1, 3)
     ) as old:
         old.wait_for_world(1)
         old.capacity = 1
@@ -50,7 +52,7 @@ def test_every_sample_once_whoever_reads_it(tmp_path: Path) -> None:
     assert not old.events("resumed"), "copies were enough"
     base = tmp_path / "new"
     base.mkdir()
-    go_on = command(base / "out", *STREAMS, "--save-every", "1")
+    go_on = command(base / "out", *training, "--save-every", "1")
     with ShardedRun(base, go_on, (2, 2), resumed_from=str(old.folder.path)) as new:
         assert new.end(300) == 0, new.story()
     (resumed,) = [each.detail for each in new.events("resumed")]
@@ -69,3 +71,7 @@ def test_every_sample_once_whoever_reads_it(tmp_path: Path) -> None:
     lines = before | after
     assert_close_losses([lines[step] for step in sorted(lines)], list(alone.values()))
     assert_close_finals(new, lone)
+    if exact:
+        assert [lines[step]["loss"] for step in sorted(lines)] == [each["loss"] for each in alone.values()]
+        (final,) = [line["final"] for line in lone if "final" in line]
+        assert [line["final"] for line in new.ledger() if "final" in line] == [final]
