@@ -42,9 +42,9 @@ POLL_SECONDS = 0.05
 FAST_OVER_DDP = 0.97
 STEPS = 10
 HISTORIES, QUICK_HISTORIES = 63, 12
+"""50 of 63 are in exact mode."""
 SHARDED_SHARE = 3
 """One history of a sharded model, in exact mode, beside so many others."""
-"""50 of 63 are in exact mode."""
 SETTINGS = ((2, 0.0), (2, 0.004), (4, 0.0), (4, 0.008))
 """Processes, and seconds of sleep per sample, which stand for a device that computes."""
 
