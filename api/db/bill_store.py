@@ -90,8 +90,8 @@ def current_frame(session: Session, sources: str | Sequence[str], metric: str, m
 def counted(session: Session, sources: Sequence[str], metric: str, month: Month) -> tuple[str, ...]:
     """The sources that a month's bill is made of.
 
-    They are the site's. Until one of its providers has told a month, what former sources told of it counts as
-    well: that the bill is read elsewhere since takes nothing back.
+    They are the site's. Until one of its providers has told a month, what former sources told of it last
+    counts as well: that the bill is read elsewhere since takes nothing back.
 
     Args:
         sources: that the site has.
@@ -99,9 +99,10 @@ def counted(session: Session, sources: Sequence[str], metric: str, month: Month)
     providers = {*sources} - {OWN_NODES}
     if not providers or has_told(session, providers, metric, month):
         return tuple(sources)
-    days = select(BillDay.source).where(BillDay.metric == metric)
-    stored = session.scalars(days.where(BillDay.day >= month.start, BillDay.day < month.end).distinct())
-    return (*sources, *sorted({*stored} - {*sources}))
+    others = (BillPull.metric == metric, BillPull.month == str(month), BillPull.source.not_in(sources))
+    last = session.scalar(select(BillPull.pulled_at).where(*others).order_by(BillPull.id.desc()).limit(1))
+    former = session.scalars(select(BillPull.source).where(*others, BillPull.pulled_at == last).distinct())
+    return (*sources, *sorted(former))
 
 
 def has_told(session: Session, sources: Collection[str], metric: str, month: Month) -> bool:

@@ -20,6 +20,7 @@ from api.db.reservation_store import on_day, reservations_of
 from hpctools.budget.attribution import Coverage, is_burst
 from hpctools.budget.attribution_table import DayBill, Used, day_bills, divide_day, used_on
 from hpctools.budget.month import DAY_SECONDS, Month, day_start
+from hpctools.budget.normalise import INVOICED_DAYS
 from hpctools.budget.placing import place_table
 from hpctools.budget.statement import Knowledge
 from hpctools.budget.tree import BudgetSite, Weights
@@ -74,7 +75,9 @@ def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str,
     stale = [day for day in wanted if day not in known or known[day].inputs != inputs[day]]
     new = dict(divided(session, site, stale, bills, infos, inputs, kept))
     knowledge = _knowledge(session, bill, known, new, now)
-    if is_awaited(session, told, site.metric, month):
+    # One that has not come by then does not come any more: the month is from before the export was made.
+    late = now >= day_start(month.end) + INVOICED_DAYS * DAY_SECONDS
+    if not late and is_awaited(session, told, site.metric, month):
         knowledge = replace(knowledge, estimated=True)
     return Division(head(session), new, knowledge)
 

@@ -42,7 +42,7 @@ HOURS = ("hrs", "hours", "hour", "hr")
 
 # AWS may change a month's export for two weeks after its end; what is on no invoice by then stays on none.
 _SETTLED_DAYS = 15
-_INVOICED_DAYS = 62
+INVOICED_DAYS = 62
 
 _PLACES = 20
 _MONEY = pl.Decimal(38, _PLACES)
@@ -129,7 +129,7 @@ def finish(lines: pl.DataFrame, wanted: Wanted, now: int, numbers_invoices: bool
         BudgetError: somebody else pays than the site says.
     """
     _check_payer(lines, wanted)
-    days = _INVOICED_DAYS if numbers_invoices else _SETTLED_DAYS
+    days = INVOICED_DAYS if numbers_invoices else _SETTLED_DAYS
     late = now >= day_start(wanted.month.end) + days * DAY_SECONDS
     issued = bool(((lines["invoice"] != "") & (lines["charge"] == "usage")).any())
     rows = lines.filter((pl.col("amount") != 0) | (pl.col("node_hours") != 0)).with_columns(

@@ -158,6 +158,20 @@ def test_another_source_takes_nothing_back_until_it_tells_the_month(
     assert spent(engine, site) == 97
 
 
+def test_of_former_sources_the_last_one_counts(
+    engine: Engine, site: BudgetSite, no_jobs: Any, now: int
+) -> None:
+    """Two changes within a month: both former sources have told all of it."""
+    told = (
+        Fixed("aws-ce", [row("aws-ce")]),
+        Fixed("aws-cur", [row(amount=Decimal(90))]),
+        Fixed("focus", None),
+    )
+    for later, bills in enumerate(told):
+        reconcile(engine, site, NOVEMBER, bills, no_jobs, now + later)
+    assert spent(engine, site) == 90
+
+
 def test_a_month_is_not_final_while_a_clouds_bill_of_it_never_came(
     engine: Engine, site: BudgetSite, no_jobs: Any, now: int
 ) -> None:
@@ -171,6 +185,18 @@ def test_a_month_is_not_final_while_a_clouds_bill_of_it_never_came(
         assert read_statement(engine, site, site.by_name["root"], NOVEMBER).status == status
     reconcile(engine, site, NOVEMBER, Combined((Fixed("focus", None), own)), no_jobs, later + 60)
     assert read_statement(engine, site, site.by_name["root"], NOVEMBER).status == "final"
+
+
+def test_a_month_from_before_the_clouds_bill_is_final_some_day(
+    engine: Engine, site: BudgetSite, no_jobs: Any, now: int
+) -> None:
+    """An export is made in a later year: it never has the months before, which own nodes' cards have."""
+    bills = Combined(
+        (Fixed("aws-cur", None), Fixed("rate-card", [row("rate-card", invoice="internal-2026-11")]))
+    )
+    for after, status in ((61, "estimated"), (62, "final")):
+        reconcile(engine, site, NOVEMBER, bills, no_jobs, day_start(NOVEMBER.end) + after * 86400)
+        assert read_statement(engine, site, site.by_name["root"], NOVEMBER).status == status
 
 
 def test_one_source_that_fails_stores_nothing_of_the_others(
