@@ -13,6 +13,7 @@ from typing import Protocol
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
+from api.db.access_models import Reconciliation, ReconciliationEvent
 from api.db.budget_models import BurnReading
 from api.db.engine import reading
 from api.db.models import AttributionRun
@@ -246,7 +247,7 @@ def last_burn(session: Session, site: BudgetSite, account: Account) -> tuple[int
         return None
     mine = site.subtree(account.name)
     rows = session.scalars(select(BurnReading).where(BurnReading.at == at))
-    return at, _together([row for row in rows if row.account in mine])
+    return at, _together([row for row in rows if row.account in mine], counts=not _is_billed(session, at))
 
 
 def burn_of_all(session: Session, site: BudgetSite) -> dict[str, tuple[int, Burn]]:
@@ -258,7 +259,8 @@ def burn_of_all(session: Session, site: BudgetSite) -> dict[str, tuple[int, Burn
     for row in session.scalars(select(BurnReading).where(BurnReading.at == at)):
         for name in site.lineage(row.account):
             found[name].append(row)
-    return {name: (at, _together(found[name])) for name in site.by_name}
+    counts = not _is_billed(session, at)
+    return {name: (at, _together(found[name], counts=counts)) for name in site.by_name}
 
 
 def _last_reading(session: Session) -> int | None:
@@ -266,8 +268,27 @@ def _last_reading(session: Session) -> int | None:
     return session.scalar(select(BurnReading.at).order_by(BurnReading.id.desc()).limit(1))
 
 
-def _together(rows: Sequence[BurnReading]) -> Burn:
+def _is_billed(session: Session, at: int) -> bool:
+    """Whether a bill was posted since a reading, which may have what it counts: it was measured meanwhile."""
+    month = Month.of(day_of(at))
+    posted = (
+        select(ReconciliationEvent.id)
+        .join(Reconciliation, Reconciliation.id == ReconciliationEvent.reconciliation_id)
+        .where(ReconciliationEvent.state == "done", ReconciliationEvent.at > at)
+        .where(Reconciliation.month.in_([str(month.previous), str(month)]))
+    )
+    return session.scalar(posted.limit(1)) is not None
+
+
+def _together(rows: Sequence[BurnReading], *, counts: bool) -> Burn:
+    """Readings of several accounts as one.
+
+    Args:
+        counts: whether what they have beside the bill is not billed by now.
+    """
     found = [stored(row) for row in rows]
+    if not counts:
+        found = [Burn(each.per_hour, ZERO, each.jobs, {}) for each in found]
     days: defaultdict[date, Decimal] = defaultdict(Decimal)
     for day, amount in (each for burn in found for each in burn.days.items()):
         days[day] += amount

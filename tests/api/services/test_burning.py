@@ -13,9 +13,10 @@ from sqlalchemy import Engine
 
 from api.db.bill_store import Pulled, append_pulled
 from api.db.engine import reading, writing
+from api.services import runs
 from api.services.burning import LONGEST_DAYS, current_rates, measure
-from api.services.reconcile import reconcile
-from api.services.spending import burn_of_all, last_burn, read_outlook
+from api.services.reconcile import Outcome, reconcile
+from api.services.spending import burn_of_all, last_burn, read_outlook, read_outlooks
 from api.services.watch import Watcher
 from hpctools.budget.allowance import Calendar
 from hpctools.budget.bill import BillRow
@@ -146,6 +147,34 @@ def test_a_reading_from_before_the_bill_came_counts_no_more(
     assert outlook is not None
     assert outlook.burn.unbilled == 0
     assert outlook.burn.jobs == 1
+
+
+def test_a_reading_from_while_a_bill_was_posted_counts_no_more(
+    engine: Engine, site: BudgetSite, now: int, reconcile_november: Callable[..., Any]
+) -> None:
+    """The run had stored a day's bill, and asked slurmdbd for minutes: now the books have the day, too."""
+    reconcile_november()
+    later = now + 86400
+    with writing(engine) as session:
+        run = runs.ask(session, Month.of(day_of(later)), runs.SCHEDULE, later - 60)
+        runs.begun(session, run, later - 60)
+
+    def counted(moment: int) -> Decimal:
+        outlook = read_outlook(engine, site, site.by_name["nlp"], moment)
+        assert outlook is not None
+        assert outlook.burn.jobs == 1
+        (other,) = (each for each in read_outlooks(engine, site, moment) if each.account.name == "nlp")
+        assert other.burn == outlook.burn
+        return outlook.burn.unbilled
+
+    measure(engine, site, Running(now - 86400), later)
+    assert counted(later) > 0
+    with writing(engine) as session:
+        outcome = Outcome(Month.of(day_of(later)))
+        runs.done(session, run, outcome, later + 60)
+    assert counted(later + 60) == 0
+    measure(engine, site, Running(now - 86400), later + 120)
+    assert counted(later + 120) > 0
 
 
 def test_what_is_billed_and_not_divided_yet_still_counts_as_unbilled(
