@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol, cast
 
 from sqlalchemy import Engine, select
@@ -112,6 +112,11 @@ def apply(
         raise_alerts(engine, site, change.at)  # the grace of a policy runs from its alert
         planned = make_plan(engine, site, slurm, change.at, stale_after)
         _carry_out(engine, slurm, planned.steps, change, "enforce.apply", "site")
+        if any((step.action, step.kind) == ("give", "tier") for step in planned.steps):
+            # Jobs that are to wait in another tier now have their own for a moment, and are taken at once.
+            again = make_plan(engine, site, slurm, change.at, stale_after)
+            _carry_out(engine, slurm, again.steps, change, "enforce.apply", "site")
+            planned = replace(planned, steps=(*planned.steps, *again.steps))
         return planned
 
 

@@ -190,8 +190,8 @@ def _jobs(
 ) -> Iterator[Step]:
     known = {(each.kind, each.job, each.submitted): each for each in ours}
     wanted = _wanted_jobs(wishes, live, below)
-    for key, (_, wish) in list(wanted.items()):
-        if key in known and known[key].state == "held" and known[key].after not in ("", wish.tier):
+    for key, (job, wish) in list(wanted.items()):
+        if key in known and _is_to_change(job, known[key], wish):
             del wanted[key]  # it is to be in another tier now: given back first, and taken at the next look
     for (kind, _, _), (job, wish) in wanted.items():
         before = known.get((kind, job.id, job.submitted))
@@ -205,6 +205,11 @@ def _jobs(
         there = pending.get((each.job, each.submitted))
         if each.state != "left" and (key not in wanted or not _still_ours(there, each)):
             yield from _let_go(there, each, wished=key in wanted)
+
+
+def _is_to_change(job: PendingJob, ours: Ours, wish: Wish) -> bool:
+    """Whether we have it in another tier: certainly, or as far as one can tell after an interruption."""
+    return ours.after not in ("", wish.tier) and (ours.state == "held" or _still_ours(job, ours))
 
 
 def _wanted_jobs(

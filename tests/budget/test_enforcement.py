@@ -124,6 +124,8 @@ def test_another_tier_counts_for_who_is_kept_already() -> None:
         ("take", "limit", "low", "lowest"),
         ("give", "tier", "low", "high"),
     ]
+    # As far as one can tell after an interruption, it is: its own QoS was another one.
+    assert plan([lowest], lowered, [replace(tier, state="begun")], BELOW.__getitem__, BECAME) == found
     # What somebody else changed is theirs.
     theirs = Live({"nlp": LOWERED | {"QOS": "low,urgent"}}, WERE)
     assert plan([lowest], theirs, [], BELOW.__getitem__, BECAME) == ()
