@@ -105,8 +105,14 @@ def _sqlite_path(url: URL) -> Path:
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:
-    if not source.exists():
-        raise UnreachableError(f"there is no database {source}", "check HPCTOOLS_API_DATABASE_URL")
+    try:
+        source.stat()
+    except FileNotFoundError:
+        raise UnreachableError(f"there is no database {source}", "check HPCTOOLS_API_DATABASE_URL") from None
+    except OSError as error:
+        raise UnreachableError(
+            f"cannot read {source}: {error.strerror}", "run it as the service's user"
+        ) from None
     try:
         with (
             closing(_opened(source, "mode=ro")) as old,
@@ -121,13 +127,10 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _restore_sqlite(source: Path, target: Path) -> None:
-    if not target.parent.is_dir():
-        raise UsageError(f"there is no folder {target.parent}", "make it, or set HPCTOOLS_API_DATABASE_URL")
-    if target.exists() and target.stat().st_size:
-        raise UsageError(
-            f"{target} is not empty", "stop the service and move the file away first, with its -wal and -shm"
-        )
-    _demand_nothing_left(target)
+    try:
+        _demand_room(target)
+    except OSError as error:
+        raise UsageError(f"cannot use {target}: {error.strerror}", "run it as the service's user") from None
     part = _part_of(target)
     try:
         with closing(_opened(source, _how(source))) as old:
@@ -140,6 +143,17 @@ def _restore_sqlite(source: Path, target: Path) -> None:
         raise BudgetError(f"{source} is damaged: {error}", "use another backup") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _demand_room(target: Path) -> None:
+    """Nothing may be where the database is to be."""
+    if not target.parent.is_dir():
+        raise UsageError(f"there is no folder {target.parent}", "make it, or set HPCTOOLS_API_DATABASE_URL")
+    if target.exists() and target.stat().st_size:
+        raise UsageError(
+            f"{target} is not empty", "stop the service and move the file away first, with its -wal and -shm"
+        )
+    _demand_nothing_left(target)
 
 
 def _demand_nothing_left(target: Path) -> None:
@@ -156,8 +170,8 @@ def _how(source: Path) -> str:
 
     A plain copy of a database may have its log beside it, which counts.
     """
-    log = Path(f"{source}-wal")
-    return "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+    logs = (Path(f"{source}-wal"), Path(f"{source}-journal"))
+    return "mode=ro" if any(log.exists() and log.stat().st_size for log in logs) else "immutable=1"
 
 
 def _opened(path: Path, how: str) -> sqlite3.Connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
@@ -198,16 +199,16 @@ def _present(here: Service, account: str, effective: str | None) -> tuple[dict[s
     answer, tag = here.look(path(account, "budget"))
     known = answer["versions"]
     day = effective or _last_day(here, account)
-    begun = [each for each in known if each["effective"] <= day] or known
+    begun = [each for each in known if each["effective"] <= day]
     return (dict(begun[-1]["budget"]) if begun else {}), tag
 
 
 def _last_day(here: Service, account: str) -> str:
-    """Of the account's present period; empty where it has no budget today."""
+    """Of the account's present period; today where it has no budget."""
     try:
         return str(here.ask("GET", path(account, "outlook"))["last"])
     except MissingError:
-        return ""
+        return datetime.now(timezone.utc).date().isoformat()
 
 
 def _kept(words: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

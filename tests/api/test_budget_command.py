@@ -144,6 +144,15 @@ def test_what_is_planned_for_january_does_not_begin_with_another_change(call: Ca
     assert (last["amount"], last["enforce"]["policy"]) == ("31000.00", "block")
 
 
+def test_a_budget_that_is_only_planned_does_not_begin_with_another_change(call: Call) -> None:
+    planned = ("--amount", "300.00", "--effective", "2027-01-01", "--why", "next year")
+    assert call("set", "nlp-lab-b", *planned).exit_code == 0
+    done = call("set", "nlp-lab-b", "--alert-at", "80", "--why", "told late")
+    assert str(done.exception) == "nlp-lab-b has no budget yet; give --amount"
+    versions = json.loads(call("show", "nlp-lab-b", "--json").stdout)["versions"]
+    assert [each["effective"] for each in versions] == ["2027-01-01"]
+
+
 @pytest.mark.parametrize(
     ("before", "then", "expected"),
     [
