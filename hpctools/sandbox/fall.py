@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import signal
 import time
+from dataclasses import replace
 
 from hpctools.errors import SandboxError
 from hpctools.sandbox import cgroups, namespace, process, record
@@ -30,13 +32,19 @@ def down(sandbox: Sandbox) -> bool:
             namespace.end_forgotten(sandbox.layout)
             if found.cgroup == "v1":
                 _remove_branch(found.id)
-            _remove(sandbox.layout)
+            _remove(sandbox.layout, found)
     sandbox.layout.lock.unlink(missing_ok=True)
     return found is not None
 
 
-def _remove(layout: Layout) -> None:
-    """Remove the state folder, the record last: whoever is interrupted here can begin again."""
+def _remove(layout: Layout, found: Record) -> None:
+    """Remove the state folder, the record last: whoever is interrupted here can begin again.
+
+    An `up` in place of the next `down` begins anew, not with half a database or with accounts that are gone.
+    """
+    record.save(layout.record, replace(found, holder=None, processes={}, accounts_sha256=""))
+    if layout.tree.exists():
+        layout.tree.rename(layout.root / f"gone-{secrets.token_hex(4)}")
     for entry in layout.root.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -61,7 +61,7 @@ def follow(layout: Layout, record: Record) -> Record:
     late = [
         name for name, known in record.processes.items() if not alive(known) and _note(layout, name).exists()
     ]
-    if not late or record.holder is None:
+    if not late or record.holder is None or not alive(record.holder):
         return record
     seen = _inside(record.holder)
     found = {name: seen[pid] for name in late if (pid := _noted(layout, name)) in seen}

@@ -25,7 +25,8 @@ def made(folder: Path) -> Sandbox:
     for number in range(6):
         (sandbox.layout.root / f"before-{number}").mkdir(parents=True)
     (sandbox.layout.root / "link").symlink_to(folder)
-    record.save(sandbox.layout.record, Record("hpctools-1", "", 1, "none"))
+    (sandbox.layout.tree / "var/lib/mysql/data").mkdir(parents=True)
+    record.save(sandbox.layout.record, Record("hpctools-1", "", 1, "none", accounts_sha256="abc"))
     for number in range(6):
         (sandbox.layout.root / f"after-{number}").write_text("data")
     return sandbox
@@ -47,7 +48,7 @@ def end_at(call: int, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(os, name, counted(getattr(os, name)))
 
 
-@pytest.mark.parametrize("call", range(15))
+@pytest.mark.parametrize("call", range(19))
 def test_a_down_that_is_interrupted_is_done_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
@@ -58,5 +59,9 @@ def test_a_down_that_is_interrupted_is_done_by_the_next(
         with pytest.raises(Ended):
             down(sandbox)
     assert sandbox.layout.record.exists() or list(sandbox.layout.root.iterdir()) == []
+    if sandbox.layout.record.exists():  # for an `up` in its place there is nothing half removed
+        left = record.load(sandbox.layout.record)
+        assert left is not None
+        assert (left.accounts_sha256, sandbox.layout.tree.exists()) == ("", False)
     down(sandbox)
     assert not sandbox.layout.root.exists() or list(sandbox.layout.root.iterdir()) == []

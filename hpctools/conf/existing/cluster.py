@@ -214,7 +214,8 @@ def _topology(settings: Mapping[str, str], files: Mapping[str, str]) -> Words:
         return {}
     lines = [{pair.key.lower(): pair.value for pair in line} for line in parse_lines(files, "topology.conf")]
     if kind == "block":
-        sizes = [int(each) for line in lines for each in line.get("blocksizes", "").split(",") if each]
+        stated = (each for line in lines for each in line.get("blocksizes", "").split(",") if each)
+        sizes = [whole("BlockSizes", {"blocksizes": each}) for each in stated]
         blocks = [
             {"name": each["blockname"], "nodes": each["nodes"]} for each in lines if "blockname" in each
         ]

@@ -180,6 +180,14 @@ def test_a_number_that_is_none_is_said_without_a_traceback(path: str, before: st
         take_over(_edited(path, before, after), FACTS, "")
 
 
+def test_sizes_of_blocks_that_are_none_are_said_without_a_traceback() -> None:
+    there = _edited("slurm.conf", "PrivateData=cloud", "PrivateData=cloud\nTopologyPlugin=topology/block")
+    blocks = "BlockName=one Nodes=n1\nBlockSizes=30,x\n"
+    there = replace(there, files={**there.files, "topology.conf": blocks})
+    with pytest.raises(HpctoolsError, match="BlockSizes=x: that is no whole number"):
+        take_over(there, FACTS, "")
+
+
 def test_an_entry_that_cannot_be_without_a_value_is_refused_as_it_stands() -> None:
     there = _edited("slurm.conf", "ResumeProgram=/opt/burst/resume", 'ResumeProgram="/opt/burst/resume -v"')
     with pytest.raises(HpctoolsError, match=r"resume_program: found '/opt/burst/resume -v'"):
