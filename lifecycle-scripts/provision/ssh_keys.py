@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from errno import EINVAL
 from functools import partial
 from pathlib import Path
 
@@ -282,8 +284,18 @@ def _has_key(home: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """A file of a person's own; comments in it may be in any encoding, and stay so in `write_whole`."""
-    return path.read_text(encoding="utf-8", errors="surrogateescape")
+    """A file of a person's own; comments in it may be in any encoding, and stay so in `write_whole`.
+
+    What is no file, such as a pipe in its place that nobody writes to, is not waited for.
+
+    Raises:
+        OSError: it cannot be read, or is no file.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(EINVAL, "it is no file", str(path))
+        return file.read()
 
 
 def _belong_together(private: str, public: str) -> bool:
@@ -308,6 +320,7 @@ def _make_key(home: Path) -> None:
     key, public = folder / "id_ed25519", folder / "id_ed25519.pub"
     if not key.exists():
         _make_private(key, f"{home.name}@cluster")
+    _text(key)  # ssh-keygen would wait for what is no file
     if not public.exists() or not _belong_together(_text(key), _text(public)):
         write_whole(public, must(["ssh-keygen", "-y", "-f", str(key)], limit=60), 0o644)
     authorized = folder / "authorized_keys"

@@ -185,6 +185,21 @@ def test_a_home_that_takes_no_key_keeps_nobody_else_from_theirs(node: Node) -> N
     )
 
 
+@pytest.mark.parametrize("name", ["authorized_keys", "id_ed25519"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(node: Node, name: str) -> None:
+    """Nobody would ever write to it, and those who come later in the list would get no key."""
+    people(node, ada=ADA, eve=EVE)
+    folder = node.path("/home/ada/.ssh")
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / name)
+    for path in (node.path("/home/ada"), folder, folder / name):
+        os.chown(path, ADA, ADA)
+    assert node.run().returncode == 0
+    assert owner(node.path("/home/eve/.ssh/authorized_keys")) == (EVE, EVE, 0o600)
+    said = [each["message"] for each in node.events("output")]
+    assert any("it is no file" in each for each in said), said
+
+
 # The other node of the same home, which is faster than this one's ssh-keygen.
 FASTER = """\
 /usr/bin/ssh-keygen "$@" || exit 1
