@@ -81,6 +81,7 @@ class InOrder:
         Raises:
             ElasticError: some virtual shards have trained a parameter, and others have not.
         """
+        self._done = self._shards  # a lone rank is not fed streams that have ended
         some = ((self.used > 1e-5) & (self.used < 1 - 1e-5)).nonzero().flatten().tolist()
         if some:
             raise ElasticError(
@@ -96,6 +97,9 @@ class InOrder:
         Args:
             output: inputs.numel() / world elements: minus zeros, in the last pass the sum.
             inputs: our virtual shard's gradient, in world equal parts; overwritten where it does not count.
+
+        Raises:
+            ElasticError: it is of other parameters than in the passes before.
         """
         if self._is_over:
             self.group.combine(output, inputs, reduce_scatter)
@@ -106,13 +110,15 @@ class InOrder:
         self._calls[name] += 1
         counting = min(self.group.size(), self._shards - self._done)
         is_last = self._done + self.group.size() >= self._shards
+        known = sums.get(key)
+        if known is not None and known.numel() != output.numel() and not self.group.void:
+            raise _other_parameters(name)
 
         # With this step's `sums`: who is called away may still be at it when the next step begins.
         def work(group: Group, into: torch.Tensor, own: torch.Tensor) -> None:
             parts = parts_for_us(group, own)
             for rank in range(counting):
-                known = sums.get(key)
-                sums[key] = parts[rank].clone() if known is None else known.add_(parts[rank])
+                sums[key] = sums[key].add_(parts[rank]) if key in sums else parts[rank].clone()
             into.copy_(sums.pop(key)) if is_last else into.fill_(-0.0)
 
         self.group.combine(output, inputs, work)
@@ -172,6 +178,14 @@ def clip_in_order(parameters: Sequence[nn.Parameter], max_norm: float, norm_type
     for each in gradients:
         local(each).mul_(factor)
     return total
+
+
+def _other_parameters(name: str) -> ElasticError:
+    return ElasticError(
+        f"mode='exact': the virtual shards of a step train different parameters of "
+        f"{f'layer {name}' if name else 'the model'}",
+        "let each use the same parameters, or take mode='fast'",
+    )
 
 
 def _settings_of(module: FSDPModule) -> Any:

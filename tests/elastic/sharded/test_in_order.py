@@ -217,6 +217,17 @@ def choose(loader: elastic.ShardedLoader, number: int) -> None:
     model.chosen = [model.one, model.other][number % 2 :]
 
 
+def test_passes_of_different_sizes_are_told_before_they_are_mixed() -> None:
+    """Several ranks would take that for a peer that is gone, and begin the step again for ever."""
+    (group,) = linked(1)
+    sums = InOrder(nn.Module(), ShardGroup(0, 1, lambda work: work(group) is None))
+    sums.begin(2)
+    sums.add("layers.1", torch.empty(2), torch.ones(2))
+    sums.end_pass()
+    with pytest.raises(ElasticError, match=r"train different parameters of layer layers\.1; let each use"):
+        sums.add("layers.1", torch.empty(3), torch.ones(3))
+
+
 def test_unused_parameters_may_get_zeros() -> None:
     """The remedy, where torch has it."""
     loader = choosing(by_layer=False)
@@ -245,6 +256,26 @@ def test_a_backward_pass_after_the_step_is_the_trainings_own() -> None:
             loader.optimizer.step()
             loader.optimizer.zero_grad()
     assert loader.step == 3
+
+
+class Uneven:
+    """Streams of which one is shorter."""
+
+    def shard(self, index: int, of: int) -> Iterator[torch.Tensor]:
+        return iter([torch.full((6,), float(index + each)) for each in range(12 if index else 3)])
+
+
+def test_a_backward_pass_after_a_step_in_which_a_stream_had_ended() -> None:
+    """One rank alone is not fed it, and so does fewer passes."""
+    loader = elastic.ShardedLoader(
+        builder(MixedPrecisionPolicy()), Uneven(), batch_size=6, epochs=1, shards=2, mode="exact"
+    )
+    for inputs in loader:
+        if loader.backward(loader.model(inputs).square().mean()):
+            loader.model(inputs).abs().mean().backward()
+            loader.optimizer.step()
+            loader.optimizer.zero_grad()
+    assert loader.step == 4
 
 
 def test_no_other_mode() -> None:
