@@ -196,8 +196,8 @@ def test_a_lower_tier_is_for_new_jobs_and_for_those_that_wait(bench: Bench) -> N
         bench.waiting("--qos=high")
     assert bench.apply() == []
     bench.budget("lower-tier", "elastic")
-    assert bench.apply() == [*taken[:2], ("take", "tier", str(new)), ("give", "tier", str(job))]
-    assert bench.apply() == [("take", "tier", str(job))]
+    again = [("take", "tier", str(new)), ("give", "tier", str(job)), ("take", "tier", str(job))]
+    assert bench.apply() == [*taken[:2], *again]
     assert (bench.limit("QOS"), bench.limit("DefaultQOS")) == ("elastic", "elastic")
     bench.budget("warn")
     given = [("give", kind, subject) for _, kind, subject in taken]
