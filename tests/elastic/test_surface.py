@@ -28,7 +28,7 @@ SIGNATURES = {
     "checkpoint: Checkpoint | None = None, threads: int | None = 1) -> None",
     "ShardedLoader": "(build: Build, dataset: AnyDataset, *, "
     + SHARED.format("")
-    + "checkpoint: Checkpoint | None = None, copy_steps: int = 0, mode: Literal[fast] = fast, "
+    + "checkpoint: Checkpoint | None = None, copy_steps: int = 0, mode: Literal[exact, fast] = fast, "
     "device: Literal[cpu, cuda] = cpu, threads: int | None = 1) -> None",
     "ElasticError": "(message: str, remedy: str = ) -> None",
     "UnreachableError": "(message: str, remedy: str = ) -> None",
@@ -41,7 +41,12 @@ LOADER = {
     **dict.fromkeys(["step", "total_steps", "epoch", "loss", "indices", "scale_config"]),
     **dict.fromkeys(["rank", "world_size", "generation", "reduce_backend"]),
 }
-SHARDED = {**LOADER, "model": None, "optimizer": None, "track": "(name: str, state: Stateful) -> None"}
+SHARDED = {
+    **LOADER,
+    **dict.fromkeys(["model", "optimizer"]),
+    "track": "(name: str, state: Stateful) -> None",
+    "clip_grad_norm_": "(max_norm: float, norm_type: float = 2.0) -> torch.Tensor",
+}
 FIELDS = ["folder", "every_seconds", "every_steps", "keep", "resume_from", "snapshots", "snapshot_steps"]
 CHECKPOINT = dict.fromkeys(FIELDS)
 STATEFUL = {
