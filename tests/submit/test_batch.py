@@ -141,6 +141,18 @@ def test_an_agent_hears_of_the_preemption_that_slurm_tells_its_task(tmp_path, fa
     assert (done.returncode, done.stdout) == (7, b"told to leave\n")
 
 
+def test_a_preemption_is_heard_however_soon_it_comes(tmp_path, fake_programs):
+    """Before bash knows the agent that it has just started: at a DEBUG trap's pace, between two words of a line."""
+    slow = 'trap "[[ \\$BASH_COMMAND != agent=* ]] || { touch \"$HERE/forked\"; sleep 0.3; }" DEBUG'
+    step = STEP.replace('"$@" & task=$!', 'bash -c "$SLOW; $3" "${@:4}" & task=$!').replace("/up", "/forked")
+    (fake_programs / "srun").write_text(step)
+    (fake_programs / "py").write_text(AGENT)
+    script = batch.replica("r-1", str(tmp_path), str(fake_programs / "py"))
+    path = f"{fake_programs}:{os.environ['PATH']}"
+    done = bash(script, PATH=path, HERE=str(tmp_path), SLURM_JOB_NUM_NODES="1", SLOW=slow)
+    assert (done.returncode, done.stdout) in [(7, b"told to leave\n"), (143, b"")]
+
+
 def test_a_killed_agent_is_started_again(tmp_path, fake_programs):
     (fake_programs / "srun").write_text('#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nexec "$@"\n')
     (fake_programs / "py").write_text(
