@@ -19,8 +19,8 @@ _UNSET = (
 )
 # An agent that is killed (kill -9, the kernel short of memory) is started again, so that its node is not lost
 # with it; any other end is one. Slurm signals a task, not its children (proctrack/cgroup), so bash passes the
-# SIGTERM of a preemption on, also one that came before it knew the agent it has just started. A signal ends `wait`,
-# which is then asked again: it knows how the agent ended.
+# SIGTERM of a preemption on, also one that came before it knew the agent that it has just started. A signal
+# ends `wait`, which is then asked again: it knows how the agent ended.
 _KEEP = """keep='told= agent=
 trap "told=x\\$agent; kill -TERM \\$agent 2>/dev/null" TERM
 for HPCTOOLS_AGENT_STARTED in {0..99}; do

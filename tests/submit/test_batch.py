@@ -142,8 +142,8 @@ def test_an_agent_hears_of_the_preemption_that_slurm_tells_its_task(tmp_path, fa
 
 
 def test_a_preemption_is_heard_however_soon_it_comes(tmp_path, fake_programs):
-    """Before bash knows the agent that it has just started: at a DEBUG trap's pace, between two words of a line."""
-    slow = 'trap "[[ \\$BASH_COMMAND != agent=* ]] || { touch \"$HERE/forked\"; sleep 0.3; }" DEBUG'
+    """Before bash knows the agent that it has just started: a DEBUG trap makes that moment longer."""
+    slow = 'trap "[[ \\$BASH_COMMAND != agent=* ]] || { touch "$HERE/forked"; sleep 0.3; }" DEBUG'
     step = STEP.replace('"$@" & task=$!', 'bash -c "$SLOW; $3" "${@:4}" & task=$!').replace("/up", "/forked")
     (fake_programs / "srun").write_text(step)
     (fake_programs / "py").write_text(AGENT)
