@@ -117,13 +117,18 @@ def test_a_damaged_backup_is_refused_and_nothing_is_left(tmp_path: Path) -> None
     assert not another.exists()
 
 
+def begin_store(connection: sqlite3.Connection) -> None:
+    """A store whose last changes are in a log beside it."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
+    connection.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+
+
 def test_what_a_crash_left_beside_the_database_is_not_mixed_with_the_backup(tmp_path: Path) -> None:
     """The log of one that was killed and moved away without it is no part of what comes back."""
     store = tmp_path / "store.sqlite"
     with closing(sqlite3.connect(store)) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
-        connection.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+        begin_store(connection)
         connection.execute("CREATE TABLE t (a INTEGER)")
         connection.commit()
         backup(f"sqlite:///{store}", tmp_path / "backup")
@@ -164,9 +169,7 @@ def test_a_database_may_have_any_name(store_url: str, tmp_path: Path) -> None:
 def test_a_plain_copy_with_its_log_comes_back_with_it(tmp_path: Path) -> None:
     source = tmp_path / "copy"
     with closing(sqlite3.connect(source)) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
-        connection.execute(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
+        begin_store(connection)
         connection.commit()
         assert restore(f"sqlite:///{tmp_path}/another.sqlite", source) == HEAD
 

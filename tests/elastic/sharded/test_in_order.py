@@ -247,14 +247,18 @@ def test_gradients_that_come_twice_in_a_pass_are_told() -> None:
         one_step(loader, lambda _: loader.model(torch.ones(2, 6)).abs().mean().backward())
 
 
-def test_a_backward_pass_after_the_step_is_the_trainings_own() -> None:
-    """As of an optimizer that looks at the gradients once more."""
-    loader = loader_for(MixedPrecisionPolicy())
+def train_looking_twice(loader: elastic.ShardedLoader) -> None:
+    """As with an optimizer that looks at the gradients once more."""
     for inputs in loader:
         if loader.backward(loader.model(inputs).square().mean()):
             loader.model(inputs).abs().mean().backward()
             loader.optimizer.step()
             loader.optimizer.zero_grad()
+
+
+def test_a_backward_pass_after_the_step_is_the_trainings_own() -> None:
+    loader = loader_for(MixedPrecisionPolicy())
+    train_looking_twice(loader)
     assert loader.step == 3
 
 
@@ -270,11 +274,7 @@ def test_a_backward_pass_after_a_step_in_which_a_stream_had_ended() -> None:
     loader = elastic.ShardedLoader(
         builder(MixedPrecisionPolicy()), Uneven(), batch_size=6, epochs=1, shards=2, mode="exact"
     )
-    for inputs in loader:
-        if loader.backward(loader.model(inputs).square().mean()):
-            loader.model(inputs).abs().mean().backward()
-            loader.optimizer.step()
-            loader.optimizer.zero_grad()
+    train_looking_twice(loader)
     assert loader.step == 4
 
 
