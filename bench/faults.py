@@ -1,6 +1,6 @@
 """What faults cost a training: how long it stands still, what it does again, and what throughput is left.
 
-    ./dev bench faults [--quick] [--check] [--rig cluster|local] [--minutes M] [--only PART]
+    ./dev bench faults [--quick] [--check] [--rig cluster|local] [--minutes M] [--only PART] [--no-preload]
 
 Three parts. `each`: kill -9 of a worker, an agent, a slurmd, the node that coordinates (slurmd, step daemons
 and all processes at once), and of all nodes of the baseline, and SIGSTOP of a worker and an agent; after each
@@ -303,25 +303,27 @@ def _book_goals(books: Books) -> Iterator[Goal]:
     yield Goal(name, count, "steps", "<=", 1)
 
 
-def start(rig: str) -> AbstractContextManager[rigs.Rig]:
+def start(rig: str, *, preload: bool) -> AbstractContextManager[rigs.Rig]:
     """A run on the cluster, or of bare processes.
 
     Only Slurm ends a baseline that has lost one of its nodes; without it the baseline is one node.
     """
     if rig == "cluster":
-        return rigs.cluster(LEAST, MOST, ENVIRON)
-    return rigs.local(1, MOST, ENVIRON)
+        return rigs.cluster(LEAST, MOST, ENVIRON, "preload: []\n" if preload else "")
+    return rigs.local(1, MOST, ENVIRON, preload=() if preload else None)
 
 
-def measure(found: Found, rig_name: str, parts: Sequence[str], repeats: int, minutes: float) -> None:
+def measure(
+    found: Found, rig_name: str, parts: Sequence[str], repeats: int, minutes: float, *, preload: bool
+) -> None:
     """Each part on a run of its own; one that does not come to its end takes nothing from the others."""
     shares = strikes.shares_on(rig_name)
     kinds = list(shares)
     if "each" in parts:
-        with _part(found, "each"), start(rig_name) as rig:
+        with _part(found, "each"), start(rig_name, preload=preload) as rig:
             each(rig, kinds * repeats, found)
     if "storm" in parts:
-        with _part(found, "storm"), start(rig_name) as rig:
+        with _part(found, "storm"), start(rig_name, preload=preload) as rig:
             storm(rig, shares, minutes, found)
     if "around" in parts:
         with _part(found, "storage"):
@@ -355,13 +357,16 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, help=f"of the storm (default: {STORM_MINUTES:g})")
     parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument(
+        "--no-preload", action="store_true", help="workers are started one by one, not forked"
+    )
     given = parser.parse_args()
     rigs.end_well()
     minutes = given.minutes or (QUICK_MINUTES if given.quick else STORM_MINUTES)
     parts = (given.only,) if given.only else PARTS
     found = Found()
     with until_ctrl_c() as course:
-        measure(found, given.rig, parts, 1 if given.quick else 3, minutes)
+        measure(found, given.rig, parts, 1 if given.quick else 3, minutes, preload=not given.no_preload)
     table = list(rows(found))
     return report("faults", table, goals(found), check=given.check, complete=course.complete)
 

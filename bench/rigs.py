@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 from bench import steps
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.forking.client import SERVER
+from hpctools.elastic.left_behind import STARTED_BY
 from hpctools.sandbox import process
 from hpctools.sandbox.blueprint import example_site
 from hpctools.sandbox.cluster import Sandbox
@@ -152,8 +154,7 @@ def local(
         base = storage or Path(temporary)
         logs = Path(temporary) / "hpctools"
         logs.mkdir()
-        command = ["env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py"), str(logs)]
-        with LocalRun(base, command, (least, most), **more) as running:
+        with LocalRun(base, _training(str(logs), environ), (least, most), **more) as running:
             try:
                 yield Local(running, logs)
             except TimeoutError:
@@ -213,8 +214,8 @@ class Cluster:
         if policy:
             (self.logs / "policy.yaml").write_text(policy)
             words += ["--elastic-policy", f"/home/{RESEARCHER}/hpctools/policy.yaml"]
-        words += ["--", "env", *_assignments(environ), sys.executable, str(PROGRAMS / "train.py")]
-        done = sandbox.inside("hp-submit", *words, f"/home/{RESEARCHER}/hpctools", user=RESEARCHER)
+        words += ["--", *_training(f"/home/{RESEARCHER}/hpctools", environ)]
+        done = sandbox.inside("hp-submit", *words, user=RESEARCHER)
         found = re.search(r"Elastic run (\S+):", done.stdout + done.stderr)
         if found is None:
             raise RuntimeError(f"hp-submit: {done.stdout}{done.stderr}")
@@ -326,8 +327,10 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
         return
 
 
-def _assignments(environ: dict[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in environ.items()]
+def _training(logs: str, environ: dict[str, str]) -> list[str]:
+    """The command; it sets its own environment, so that it begins with Python and workers can be forked."""
+    assignments = [f"{name}={value}" for name, value in environ.items()]
+    return [sys.executable, str(PROGRAMS / "train.py"), logs, *assignments]
 
 
 def _processes(belongs: Callable[[int], bool], run_dir: str) -> Iterator[Proc]:
@@ -337,14 +340,22 @@ def _processes(belongs: Callable[[int], bool], run_dir: str) -> Iterator[Proc]:
             environ = _environ(pid)
             # srun and the bash that starts a killed agent again have the same words.
             agent = {"--run-dir", run_dir} <= set(words) and Path(words[0]).name.startswith("python")
-            worker = environ.get("HPCTOOLS_RUN_DIR") == run_dir and "HPCTOOLS_WORKER" in environ
+            of_run = environ.get("HPCTOOLS_RUN_DIR") == run_dir
+            worker = of_run and ("HPCTOOLS_WORKER" in environ or _is_forked(pid, words))
             if not (agent or worker) or not belongs(pid):
                 continue
         except OSError:
             continue
-        name = environ.get("HPCTOOLS_WORKER", "")
-        baseline = name.startswith("b") if worker else "baseline" in words
+        # By whom it was started, which begins as a worker's name: a forked one has its server's environment.
+        baseline = environ.get(STARTED_BY, "").startswith("b") if worker else "baseline" in words
         yield Proc(pid, "worker" if worker else "agent", environ.get("SLURMD_NODENAME", ""), baseline)
+
+
+def _is_forked(pid: int, words: Sequence[str]) -> bool:
+    """Whether it is a worker that its node's fork server has forked: it has the server's words."""
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    theirs = Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    return SERVER in words and theirs == words
 
 
 def _on_node(node: str, namespace: str) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""The training of the benches with hpctools.elastic: `train.py LOG_FOLDER`."""
+"""The training of the benches with hpctools.elastic: `train.py LOG_FOLDER [NAME=VALUE...]` (environment)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+os.environ.update(each.partition("=")[::2] for each in sys.argv[2:])
 
 from model import BATCH, DEVICE, EPOCHS, SAMPLE_SECONDS, SHARDS, Samples, StepLog, build
 from torch.nn.functional import mse_loss

@@ -88,6 +88,7 @@ class Agent:
         keeping = asyncio.ensure_future(self._line.keep())
         first = asyncio.ensure_future(self._line.connected.wait())
         self._spawn(self._look_out())
+        preparing = self._spawn(self._prepare())
         if isinstance(self._workers, Workers):
             self._spawn(StoppedWatch(self._workers, self._line.say).keep())
         if self._listener is not None:
@@ -95,7 +96,9 @@ class Agent:
         begun: list[asyncio.Future[Any]] = [keeping, first, self._shutdown]
         await asyncio.wait(begun, return_when=asyncio.FIRST_COMPLETED)
         first.cancel()
-        if not (self._leaving or keeping.done() or self._shutdown.done()):
+        while not (preparing.done() or self._must_end(keeping)):
+            await asyncio.wait([preparing], timeout=LOOK_SECONDS)
+        if not self._must_end(keeping):
             for local in range(self._spec.workers_per_node):
                 self._workers.spawn(local)
         await self._until_the_end(keeping)
@@ -109,6 +112,14 @@ class Agent:
         if lost is not None:
             raise lost
         return 0
+
+    async def _prepare(self) -> None:
+        if isinstance(self._workers, Workers):
+            await self._workers.prepare()
+
+    def _must_end(self, keeping: asyncio.Future[None]) -> bool:
+        """Whether no worker is to be started any more."""
+        return bool(self._leaving) or keeping.done() or self._shutdown.done()
 
     def on_terminate(self) -> None:
         """SIGTERM: our node is wanted, or our job is ended, and with a baseline's the run."""

@@ -9,13 +9,15 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.forking.client import ForkServer
+from hpctools.elastic.forking.command import python_command
 from hpctools.elastic.pipes import tapped_pipe
 from hpctools.elastic.printed import Printed
 from hpctools.elastic.protocol import worker_name, worker_place
@@ -34,6 +36,7 @@ LAST_WORDS_SECONDS = 1.0
 THREAD_SECONDS = 0.5
 LOOK_SECONDS = 0.02
 Result = TypeVar("Result")
+Wait = Callable[[], Awaitable[int]]
 
 
 class LastWords:
@@ -140,6 +143,21 @@ class Workers:
         self._watching: set[asyncio.Task[None]] = set()
         self._none_left = asyncio.Event()
         self._no_restart = asyncio.Event()
+        self._server: ForkServer | None = None
+
+    async def prepare(self) -> None:
+        """Have imported beforehand what the policy's `preload` names; returns when workers can be started."""
+        spec = self._post.spec
+        command = python_command(spec.command)
+        if spec.preload is None or command is None:
+            return
+        try:
+            self._server = ForkServer(
+                command, spec.preload, self._environment(), Path(spec.workdir), self._post.warn
+            )
+        except (CommandError, OSError):
+            return  # what does not start is told of the workers, which are started in the same way
+        await self._server.settled()
 
     @property
     def running(self) -> list[str]:
@@ -218,22 +236,36 @@ class Workers:
                 signal_group(pid, number)
             if self._watching:
                 await asyncio.wait(self._watching, timeout=grace)
+        if self._server is not None:
+            await self._server.close()
 
-    def _start(self, worker: str, words: LastWords, printed: Printed) -> tuple[int, Callable[[], int]]:
-        spec = self._post.spec
+    def _start(self, worker: str, words: LastWords, printed: Printed) -> tuple[int, Wait]:
+        spec, own = self._post.spec, self._own_environment(worker)
         with words.writing() as stderr, printed.writing() as stdout:
+            if (forked := self._forked(own, stdout, stderr)) is not None:
+                return forked
             popen = run.start(
                 spec.command,
                 stdout=stdout,
                 stderr=stderr,
-                env=self._environment(worker),
+                env={**self._environment(), **own},
                 cwd=Path(spec.workdir),
                 new_session=True,
             )
-        return popen.pid, popen.wait
+        return popen.pid, lambda: in_own_thread(popen.wait)
 
-    async def _watch(self, worker: str, wait: Callable[[], int], words: LastWords, printed: Printed) -> None:
-        code = await in_own_thread(wait)
+    def _forked(self, own: dict[str, str], stdout: int | None, stderr: int) -> tuple[int, Wait] | None:
+        """A worker of the node's fork server; None: there is none, or it has just ended."""
+        server = self._server
+        try:
+            return server.fork(own, stdout, stderr) if server is not None and server.serves else None
+        except OSError:
+            if server is not None and server.serves:  # it has no process to give, and we had none either
+                raise
+            return None
+
+    async def _watch(self, worker: str, wait: Wait, words: LastWords, printed: Printed) -> None:
+        code = await wait()
         await asyncio.gather(words.spoken(LAST_WORDS_SECONDS), printed.written(LAST_WORDS_SECONDS))
         self._running.pop(worker, None)
         self._tell_end(worker, code, list(words.tail))
@@ -245,13 +277,18 @@ class Workers:
         self._ended[worker_place(worker)[1]] = ended
         self._say("exited", **ended)
 
-    def _environment(self, worker: str) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
+        """What all workers of the node have."""
         return {
             # One thread a worker unless the user wants more: kernels then round the same everywhere.
             "OMP_NUM_THREADS": "1",
             **os.environ,
             "PYTHONUNBUFFERED": "1",
             "HPCTOOLS_RUN_DIR": str(self._post.folder.path),
+        }
+
+    def _own_environment(self, worker: str) -> dict[str, str]:
+        return {
             "HPCTOOLS_WORKER": worker,
             "LOCAL_RANK": str(worker_place(worker)[1]),  # which of the node's GPUs is its own
         }

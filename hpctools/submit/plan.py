@@ -22,6 +22,7 @@ from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.partitions import check_partitions
 from hpctools.submit.plain import command_name
 from hpctools.submit.preemption import any_replica_first, short_grace, who_may_preempt
+from hpctools.submit.preloading import preload_of
 from hpctools.submit.script import command_launcher, launchers
 from hpctools.submit.times import minutes_of
 
@@ -105,6 +106,7 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     intent = torchrun.unwrapped(intent)
     _check_saving(intent, facts.policy)
     _check_launchers(intent)
+    preload_of(intent, facts.policy)
     sizes = agreed_sizes(intent.nodes, facts.policy)
     array = _array(intent)
     _check_places(facts.policy, array)
@@ -280,6 +282,7 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
         ),
         time_limit_s=None if minutes is None else minutes * 60.0,
         resumed_from=facts.resumed_from,
+        preload=preload_of(intent, facts.policy),
     )
 
 

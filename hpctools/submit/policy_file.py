@@ -4,6 +4,7 @@ elasticPolicy:               {minReplicas: 2, maxReplicas: 8, replicaIncrementSt
 scale_config:                {4: {...}}          what the training shall know at a size
 runPolicy, logMonitoringConfiguration, metrics   what the run is watched for (hpctools.elastic.recovery)
 checkpoint                                       (hpctools.elastic.checkpoint)
+preload:                     [torchvision]       modules that each node imports once, for all its workers
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from hpctools.site.document import Document, parse
 from hpctools.site.findings import spell_path
 
 LARGEST_FILE = 1 << 20
-_SECTIONS = ("elasticPolicy", "scale_config", *recovery.PARTS, "checkpoint")
+_SECTIONS = ("elasticPolicy", "scale_config", *recovery.PARTS, "checkpoint", "preload")
 _TIMES = {
     "gracefulShutdownTimeoutInSeconds": "graceful_shutdown_s",
     "scalingTimeoutInSeconds": "scaling_timeout_s",
@@ -34,6 +35,7 @@ _TIMES = {
 _SIZES = ("minReplicas", "maxReplicas", "replicaIncrementStep", "replicaDiscreteValues")
 _ELASTIC = (*_SIZES, *_TIMES, "scale_config")
 _SIZE = re.compile(r"[1-9][0-9]{0,5}")  # 08 would be 8 a second time
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _OWN_PLACE = re.compile(r"checkpoint: \w+ \(\w+\) ")
 _MANIFEST = "this is a manifest for Kubernetes; keep what stands under its `spec`, without replicaSpecs"
 _FOREIGN = {
@@ -57,6 +59,7 @@ class PolicyFile:
         sizes: allowed totals of nodes, ascending; empty when the file leaves them to `--nodes`.
         settings: `ElasticPolicy`'s other attributes.
         recovery, checkpoint: these sections as JSON values, checked.
+        preload: modules; None: it has no such section.
         name: the file as the user named it.
         lines: where each place of the file stands.
     """
@@ -65,6 +68,7 @@ class PolicyFile:
     settings: Mapping[str, Any] = field(default_factory=dict)
     recovery: Mapping[str, Any] = field(default_factory=dict)
     checkpoint: Mapping[str, Any] = field(default_factory=dict)
+    preload: tuple[str, ...] | None = None
     name: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
 
@@ -144,10 +148,11 @@ def parse_policy(text: str, name: str) -> PolicyFile:
     parts = {part: values[part] for part in recovery.PARTS if values.get(part) is not None}
     problems += _told(lambda: _check_recovery(parts))
     saving = _saving(sections, problems)
+    preload = _preload(sections)
     if problems:
         places = _places(document)
         raise SubmitError("\n".join(_placed(name, places, problem) for problem in problems))
-    return PolicyFile(sizes, settings, parts, saving, name, _places(document))
+    return PolicyFile(sizes, settings, parts, saving, preload, name, _places(document))
 
 
 _SOURCE = "the policy"
@@ -189,6 +194,22 @@ def _saving(sections: Fields, problems: list[str]) -> dict[str, Any]:
         told = _told(partial(checkpoint.parse, {name: value}))
         problems += [f"checkpoint.{name}: {_OWN_PLACE.sub('', each)}" for each in told]
     return given
+
+
+def _preload(sections: Fields) -> tuple[str, ...] | None:
+    """Names of modules; an empty list asks for torch and the library alone."""
+    values = sections.value("preload")
+    if values is None:
+        return None
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        sections.wrong("preload", f"{values!r} is no list of modules", "write [torchvision, my_models]")
+        return None
+    for place, each in enumerate(values):
+        if not _MODULE.fullmatch(each):
+            sections.wrong(
+                f"preload[{place}]", f"{each!r} is no module's name", "write it as `import` takes it"
+            )
+    return tuple(values)
 
 
 def _times(elastic: Fields) -> dict[str, Any]:

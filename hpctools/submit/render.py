@@ -52,6 +52,8 @@ def _settings(spec: RunSpec) -> dict[str, Any]:
     policy = {name: value for name, value in spec.policy.items() if value and name != "sizes"}
     found = {"sizes": spec.sizes, "policy": policy, "recovery": spec.recovery, "checkpoint": spec.checkpoint}
     stated = {name: value for name, value in found.items() if value}
+    if spec.preload is not None:
+        stated["preload"] = spec.preload
     return stated if spec.mode == MODES[0] else {**stated, "mode": spec.mode}
 
 

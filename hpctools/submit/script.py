@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from hpctools.elastic.forking.command import python_command
 from hpctools.errors import SubmitError
 
 _SHELL = re.compile(r"(ba|da|z|k|mk)?sh")
@@ -147,14 +148,5 @@ def python_target(command: Sequence[str]) -> tuple[str, str]:
 
     Two empty texts when it is no Python command, or none that names what to run.
     """
-    words = iter(command)
-    if not re.fullmatch(r"python[\d.]*", Path(next(words, "")).name):
-        return "", ""
-    for word in words:
-        if word in ("-W", "-X"):
-            next(words, "")
-        elif found := re.fullmatch(r"-[A-Za-z]*([mc])", word):
-            return found[1], next(words, "")
-        elif not word.startswith("-"):
-            return "file", word
-    return "", ""
+    found = python_command(command)
+    return (found.kind, found.target) if found is not None else ("", "")

@@ -283,6 +283,35 @@ def test_settings_for_a_size_that_nodes_does_not_name_are_refused_with_their_lin
     assert plan(tmp_path, ["-N2:5", *argv], facts=facts).spec.policy["scale_config"].keys() == {"2", "5"}
 
 
+@pytest.mark.parametrize(
+    ("command", "modules"),
+    [(["python", "-u", "train.py", "x"], ()), (["/venv/bin/python3.11", "-m", "train"], ("torchvision",))],
+)
+def test_modules_that_each_node_imports_once(tmp_path, command, modules):
+    facts = replace(FACTS, policy=parse_policy(f"preload: [{', '.join(modules)}]\n", "policy.yaml"))
+    found = plan(tmp_path, ["-N1:2", "--elastic-policy=policy.yaml", "--", *command], facts=facts)
+    assert found.spec.preload == modules
+    assert RunSpec.from_json(json.loads(json.dumps(found.spec.to_json()))) == found.spec
+    assert '"preload": [' in elastic_text(found)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--", "./train.py"], "needs a command that starts Python with a script or a module"),
+        (["--", "python", "-c", "code"], "needs a command that starts Python with a script or a module"),
+        (["--", "bash", "run.sh"], "needs a command that starts Python with a script or a module"),
+        (["job.sh"], "needs a command that starts Python with a script or a module"),
+        (["--elastic-mode=restart", "--", "python", "train.py"], "not for restart mode"),
+    ],
+)
+def test_workers_that_cannot_be_forked_are_refused(tmp_path, argv, said):
+    facts = replace(FACTS, policy=parse_policy("elasticPolicy: {}\npreload: []\n", "policy.yaml"))
+    script = "#!/bin/sh\npython train.py\n"
+    with pytest.raises(SubmitError, match=f"policy.yaml line 2: preload: .*{said}"):
+        plan(tmp_path, ["-N1:2", "--elastic-policy=policy.yaml", *argv], script, facts)
+
+
 def test_the_runs_of_an_array_do_not_save_in_one_place(tmp_path):
     """They would go on from each other's checkpoints, and remove them."""
     facts = replace(FACTS, policy=parse_policy("checkpoint:\n  folder: /scratch/run7\n", "policy.yaml"))

@@ -32,6 +32,7 @@ runPolicy:
   jobMaxRetryCount: 2
 checkpoint:
   keep: 3
+preload: [torchvision, my_models.large]
 """
 
 
@@ -48,6 +49,7 @@ def test_a_whole_file_in_hyperpods_words():
     )
     assert found.recovery == {"runPolicy": {"jobMaxRetryCount": 2}}
     assert found.checkpoint == {"keep": 3}
+    assert found.preload == ("torchvision", "my_models.large")
     assert found.place("elasticPolicy.gracefulShutdownTimeoutInSeconds") == "p.yaml line 5"
 
 
@@ -132,6 +134,14 @@ def test_sizes(policy, sizes):
                 "p.yaml line 1: elasticPolicy: [] is no mapping; write `name: value` lines",
                 "p.yaml line 2: checkpoint: False is no mapping; write `name: value` lines",
             ],
+        ),
+        (
+            "elasticPolicy: {}\npreload: torch\n",
+            ["p.yaml line 2: preload: 'torch' is no list of modules; write [torchvision, my_models]"],
+        ),
+        (
+            "preload:\n  - torch\n  - train.py --lr\n",
+            ["p.yaml line 3: preload[1]: 'train.py --lr' is no module's name; write it as `import` takes it"],
         ),
         (
             "scale_config:\n  08: {a: 1}\n  8: {a: 2}\n",
