@@ -3,9 +3,9 @@
 Every rank owns a segment of the vector. It gets the other ranks' subtree sums of that segment, finishes the
 tree (`reduction`), and sends the sum to everyone: about twice the vector's size a rank, as in a ring.
 
-Before its gradients each rank sends to each other a header: the highest generation that it is ready to switch
-to, and its step. As all ranks see the headers of all, all take the same decision; and as headers are awaited
-first, a rank that is in another step is known before its gradients are mixed with ours.
+With its gradients each rank sends to each other a header: the highest generation that it is ready to switch
+to, and its step. As all ranks see the headers of all, all take the same decision; and as headers are read
+before anything is added up, a rank that is in another step is known before its gradients are mixed with ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpctools.elastic.group import Group, await_all
+from hpctools.elastic.group import Group, Work, await_all
 from hpctools.elastic.reduction import Node, Share, neighbours, total
 
 HEADER, PART, SUM = 1, 2, 3
@@ -66,25 +66,38 @@ def exchange(group: Group, sums: Mapping[Node, torch.Tensor], plan: Plan) -> Exc
     """
     if group.world == 1:
         return Exchanged(sums[(0, plan.shards)], plan.ready_for)
-    agreed = _headers(group, plan)
-    mine = _own_segment(group, sums, plan)
+    headers, leading = _begin_headers(group, plan)
+    known, works = _begin_parts(group, sums, plan)
+    await_all(leading)
+    agreed = _agreed(headers, plan)
+    await_all(works)
+    mine = total((0, plan.shards), known, lambda left, right: left.add_(right))
     return Exchanged(_gather(group, mine, plan), agreed)
 
 
-def _headers(group: Group, plan: Plan) -> int:
+def _begin_headers(group: Group, plan: Plan) -> tuple[dict[int, torch.Tensor], list[Work]]:
+    """All ranks' headers by rank, ours among them, and what has to end before they can be read."""
     own = torch.tensor([plan.ready_for, plan.step], dtype=torch.int64)
     headers = {rank: torch.empty_like(own) for rank in group.others}
     works = [group.receive(header, rank, HEADER) for rank, header in headers.items()]
     works += [group.send(own, rank, HEADER) for rank in group.others]
-    await_all(works)
+    return {**headers, group.rank: own}, works
+
+
+def _agreed(headers: Mapping[int, torch.Tensor], plan: Plan) -> int:
     for rank, header in headers.items():
         if int(header[1]) != plan.step:
             raise RuntimeError(f"rank {rank} is in step {int(header[1])}, we are in step {plan.step}")
-    return min(int(header[0]) for header in (own, *headers.values()))
+    return min(int(header[0]) for header in headers.values())
 
 
-def _own_segment(group: Group, sums: Mapping[Node, torch.Tensor], plan: Plan) -> torch.Tensor:
-    """The finished sum of the segment that we own."""
+def _begin_parts(
+    group: Group, sums: Mapping[Node, torch.Tensor], plan: Plan
+) -> tuple[dict[Node, torch.Tensor], list[Work]]:
+    """The segment that we own of all ranks' nodes, and what has to end before it is there.
+
+    A segment's length does not depend on the step: what another one's rank sends fits, and is never read.
+    """
     low, high = _segment(group.rank, group.world, plan.length)
     known = {node: vector[low:high] for node, vector in sums.items()}
     works = []
@@ -95,8 +108,7 @@ def _own_segment(group: Group, sums: Mapping[Node, torch.Tensor], plan: Plan) ->
     for rank in group.others:
         first, last = _segment(rank, group.world, plan.length)
         works += [group.send(sums[node][first:last], rank, PART) for node in sorted(sums)]
-    await_all(works)
-    return total((0, plan.shards), known, lambda left, right: left.add_(right))
+    return known, works
 
 
 def _gather(group: Group, mine: torch.Tensor, plan: Plan) -> torch.Tensor:
