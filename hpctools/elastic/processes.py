@@ -153,11 +153,14 @@ class Workers:
             return
         try:
             self._server = ForkServer(
-                command, spec.preload, self._environment(), Path(spec.workdir), self._post.warn
+                command, spec.preload, self._environment(), Path(spec.workdir), self._warn_of_server
             )
         except (CommandError, OSError):
             return  # what does not start is told of the workers, which are started in the same way
         await self._server.settled()
+
+    def _warn_of_server(self, message: str) -> None:
+        self._post.warn(f"{self._post.agent}: {message}")
 
     @property
     def running(self) -> list[str]:

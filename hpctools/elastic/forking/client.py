@@ -116,7 +116,7 @@ class ForkServer:
             while self.serves and not self._answer:
                 self._hear()
         except TimeoutError:
-            self._give_up(f"it did not answer for {ANSWER_SECONDS:g} s")
+            self._give_up(f"the fork server did not answer for {ANSWER_SECONDS:g} s")
         except OSError as error:
             self._give_up(error.strerror or str(error))
         return self._answer
@@ -138,7 +138,7 @@ class ForkServer:
         """Take the next message."""
         data = self._line.recv(LARGEST_MESSAGE)
         if not data:
-            self._give_up("it has ended")
+            self._give_up("the fork server has ended")
             return
         message = json.loads(data)
         if "ended" in message:
@@ -162,7 +162,7 @@ class ForkServer:
 
     def _give_up(self, why: str) -> None:
         """Nothing is forked any more; workers of a server that has ended have ended with it."""
-        self._warn(f"workers of this node are started without preload: {why}")
+        self._warn(f"workers are started without preload: {why}")
         self._hang_up()
         self._settled.set()
         for pid in list(self._ended):

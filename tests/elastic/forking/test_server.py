@@ -217,7 +217,7 @@ def test_when_the_server_is_killed_its_workers_end_and_that_is_told(rig: Rig) ->
     pid, code = asyncio.run(fork())
     assert code == -signal.SIGKILL
     asyncio.run(until(lambda: not runs(pid)))
-    assert rig.warned == ["workers of this node are started without preload: it has ended"]
+    assert rig.warned == ["workers are started without preload: the fork server has ended"]
 
 
 def test_a_server_that_stands_still_is_given_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ def test_a_server_that_stands_still_is_given_up(rig: Rig, monkeypatch: pytest.Mo
             assert not server.serves
 
     asyncio.run(fork())
-    assert rig.warned == ["workers of this node are started without preload: it did not answer for 0.2 s"]
+    assert rig.warned == ["workers are started without preload: the fork server did not answer for 0.2 s"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_what_no_fork_would_survive_is_not_forked(rig: Rig, module: str, why: st
             return server.serves
 
     assert not asyncio.run(serves())
-    assert rig.warned == [f"workers of this node are started without preload: {why}"]
+    assert rig.warned == [f"workers are started without preload: {why}"]
 
 
 def test_nothing_is_left_when_the_agent_ends(rig: Rig) -> None:
