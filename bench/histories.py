@@ -76,7 +76,7 @@ class History:
     Attributes:
         kind: the training.
         done: what was done to it.
-        events: of the run's own account, how many of each kind (docs/elastic.md).
+        events: of the run's own account, how many of each kind (docs/elastic-reference.md).
         sizes: workers of its steps, each size once in a row.
         problems: how the result differs; empty when it is the same.
         samples: fed in committed steps.

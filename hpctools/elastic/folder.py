@@ -70,7 +70,7 @@ class Event:
         time: ISO 8601, UTC.
         event: started, submitted, joined, resize, left, preempted_by, warning, finished, failed or
             cancelled.
-        detail: what else is known; the keys depend on `event` (docs/elastic.md lists them).
+        detail: what else is known; the keys depend on `event` (docs/elastic-reference.md lists them).
     """
 
     time: str

@@ -12,7 +12,7 @@ from hpctools.submit.inheritance import ELASTIC_QOS
 
 _STAYS = ("off",)
 _ENOUGH_SECONDS = 3
-"""Below this a step or a save that has begun is seldom done: docs/elastic.md, Checkpoints."""
+"""Below this a step or a save that has begun is seldom done: docs/elastic-policy.md, Checkpoints."""
 
 
 def who_may_preempt(request: Request, limits: Limits) -> str | None:

@@ -1,4 +1,4 @@
-"""The researchers' page of the documentation as it is read: loops and commands, on the real Slurm."""
+"""The pages of elastic training as they are read: loops and commands, on the real Slurm."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tests.system.harness import Cluster, until
 from tests.system.page import DOCS, blocks
 from tests.system.test_elastic import active, run_folder, submit
 
-PAGE = "elastic.md"
-FIRST, SHARDED = "From an ordinary loop to an elastic one", "Sharded models"
+PAGE, SHARDED_PAGE = "elastic.md", "elastic-sharded.md"
+FIRST = "From an ordinary loop to an elastic one"
+SHARDED, READING = "A sharded training loop", "Read a sharded checkpoint"
 AROUND = """
 import argparse
 import time
@@ -58,9 +59,9 @@ config = 16
 TOLD = '        if loader.rank == 0: print(f"loss {loader.loss:.4f} on {loader.world_size} workers")\n'
 
 
-def loops(section: str) -> list[str]:
+def loops(page: str, section: str) -> list[str]:
     """The programs of a section, as a reader would copy them."""
-    return [block.text for block in blocks(PAGE) if block.kind == "python" and block.section == section]
+    return [block.text for block in blocks(page) if block.kind == "python" and block.section == section]
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def elastic(cluster: Cluster, person: str, command: str) -> str:
 @pytest.mark.slow
 def test_the_first_loop_before_and_after(cluster: Cluster, person: str) -> None:
     """The job that grew on the way prints, to the last digit, the losses of one process."""
-    before, after = loops(FIRST)
+    before, after = loops(PAGE, FIRST)
     cluster.give(person, "plain.py", AROUND + PLAIN_MODEL + before)
     cluster.give(person, "train.py", AROUND + PLAIN_MODEL + after)
     assert len(re.findall(r"^loss \d\.\d{4}$", alone(cluster, person, "plain.py"), re.MULTILINE)) == 150
@@ -114,7 +115,8 @@ def test_the_first_loop_before_and_after(cluster: Cluster, person: str) -> None:
 @pytest.mark.slow
 def test_the_sharded_loop(cluster: Cluster, person: str) -> None:
     """Up to rounding, as the page says."""
-    program, reading = loops(SHARDED)  # the second is for a checkpoint of it: tests/elastic/test_export.py
+    (program,) = loops(SHARDED_PAGE, SHARDED)
+    (reading,) = loops(SHARDED_PAGE, READING)  # a checkpoint of it: tests/elastic/test_export.py
     assert "dcp.load" in reading
     longer = re.sub(r"epochs=2|range\(2\)", lambda found: found[0].replace("2", "30"), program)
     cluster.give(person, "train.py", AROUND + SHARDED_MODEL + longer + TOLD)

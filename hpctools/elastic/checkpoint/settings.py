@@ -43,7 +43,7 @@ class Checkpoint:
 
     Sources: both loaders save what `torch.distributed.checkpoint` (DCP) defines and its `load` reads; an
     `elastic.ShardedLoader` the shards as they are, of which `python -m hpctools.elastic.export` makes whole
-    tensors. In a policy file the names are those of docs/elastic.md, "Checkpoints".
+    tensors. In a policy file the names are those of docs/elastic-policy.md, "Checkpoints".
     """
 
     folder: str = ""
