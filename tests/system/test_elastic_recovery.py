@@ -18,6 +18,7 @@ TRAIN = Path(__file__).resolve().parents[2] / "slurm-conf" / "examples" / "unive
 ACTIVE = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
 PERSON = "dl2"
 POLICY = r"""
+preload: [torch.nn]
 runPolicy: {mode: enforce}
 metrics: {crash: true, hang: {seconds: 60}}
 logMonitoringConfiguration:
@@ -122,5 +123,7 @@ def test_an_enforced_rule_ends_the_run_with_its_own_exit_code(cluster: Cluster, 
     (finding,) = [each.detail for each in folder.events() if each.event == "finding"]
     assert (finding["name"], finding["rung"], finding["mode"]) == ("TenthStep", "fail", "enforce")
     assert finding["why"].startswith("a worker printed: epoch 0 step 10 loss")
+    assert folder.spec().preload == ("torch.nn",)
+    assert [each.detail for each in folder.events() if "preload" in str(each.detail)] == [], "it was forked"
     told = cluster.inside("hp-status", folder.path.name, user=person).stdout
     assert "TenthStep" in told
