@@ -67,13 +67,13 @@ def test_a_bench_that_was_broken_off_at_once_has_nothing_to_say():
 
 
 def test_a_part_that_does_not_come_to_its_end_takes_nothing_from_the_others(monkeypatch: pytest.MonkeyPatch):
-    def hung(rig: str) -> None:
+    def hung(rig: str, *, preload: bool) -> None:
         raise TimeoutError("no 8 workers within 180 s")
 
     monkeypatch.setattr(faults, "start", hung)
     monkeypatch.setattr(faults, "slow_storage", lambda found: found.around.update(storage=0.1))
     found = Found()
-    measure(found, "local", ("each", "around"), 1, 1.0)
+    measure(found, "local", ("each", "around"), 1, 1.0, preload=True)
     assert {goal.name: goal.met for goal in goals(found)} == {
         "broken off: each: no 8 workers within 180 s": False,
         "stop: storage": True,
