@@ -111,7 +111,7 @@ class Generations:
     def _form(self, members: tuple[str, ...], *, planned: bool) -> None:
         self._last_number += 1
         forming = self._forming = Forming(self._last_number, members, planned)
-        fields = {"roll_back": {**self._roll_back}} if self._roll_back and not planned else {}
+        fields = {} if planned else self._going_back()
         for rank, member in enumerate(members):
             self._send(
                 member,
@@ -149,9 +149,13 @@ class Generations:
         self._participants = set(holders) & set(members) if members else set(holders)
         self._form(members, planned=False)
         for worker in [each for each in holders if each not in members]:
-            self._send(worker, "park", generation=self._last_number)
+            self._send(worker, "park", generation=self._last_number, **self._going_back())
         if not members:
             self._say_that_we_wait(now)
+
+    def _going_back(self) -> dict[str, Any]:
+        """What is said with an order to park while all go back to an earlier state."""
+        return {"roll_back": {**self._roll_back}} if self._roll_back else {}
 
     def _holders(self) -> list[str]:
         """Who may have the newest state and stays; else who has it and leaves; else who had an older one."""

@@ -80,7 +80,7 @@ class Orders:
         if kind == "form":
             self._form(fields)
         elif kind == "park":
-            self.recover = max(self.recover, int(fields["generation"]))
+            self._park(fields)
         elif kind == "commit":
             self._commit(fields)
         elif kind in ("release", "stop"):
@@ -143,11 +143,14 @@ class Orders:
             changed.wait_for(lambda: task.finished or self.end is not None, until - time.monotonic())
 
     def _form(self, fields: Message) -> None:
+        if fields["recover"]:
+            self._park(fields)
+
+    def _park(self, fields: Message) -> None:
         generation = int(fields["generation"])
         if "roll_back" in fields:
             self.roll_backs[generation] = fields["roll_back"]
-        if fields["recover"]:
-            self.recover = max(self.recover, generation)
+        self.recover = max(self.recover, generation)
 
     def _commit(self, fields: Message) -> None:
         send_to = tuple(fields.pop("send_to", ()))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_membership import link_all, sent
+from test_membership import link_all, sent, started
 
 from hpctools.elastic.assembly import AGENT_SECONDS, ASSEMBLY_SECONDS, FIRST_SECONDS, Returned
 from hpctools.elastic.effects import Adopted, Broken, Completed, WentBack
 from hpctools.elastic.membership import STATE_IS_LOST, Membership
+from hpctools.elastic.orders import Orders
 
 TRAINING = Returned(ready=True, trains=True, generation=5, rank=0, world=2, completed=40, seen=5)
 
@@ -157,6 +158,27 @@ def test_a_roll_back_that_the_one_before_had_begun_is_finished() -> None:
     assert all("roll_back" not in message for _, message in sent(membership)), (
         "once it is in force it is done"
     )
+
+
+def test_a_roll_back_that_waits_for_workers_is_not_lost_with_its_coordinator() -> None:
+    """Below the least size nobody can carry it out yet: who is parked keeps it for whoever comes."""
+    before = started("ab", (2, 3))
+    before.lost("b", now=5)
+    before.roll_back(4, [5], now=6)
+    told = Orders()
+    for to, message in sent(before):
+        assert to == "a"
+        told.note(message)
+    assert told.going_back(1) == [{"to_step": 4, "skip": [5]}], "it parks with its earlier state"
+    membership = Membership((2, 3))
+    membership.take_over(1, now=7)
+    how = replace(TRAINING, generation=1, completed=4, **told.standing(1))
+    membership.returned("a", (0, 0), how, now=7)
+    membership.consider(now=7 + ASSEMBLY_SECONDS)
+    assert [effect for effect in membership.effects if isinstance(effect, WentBack)] == [WentBack(4, 4)]
+    membership.ready("c", (0, 1), now=9)
+    forms = [message for _, message in sent(membership) if message["kind"] == "form"]
+    assert [each["roll_back"] for each in forms] == [{"to_step": 4, "skip": [5]}] * 2
 
 
 def test_of_several_roll_backs_the_newest_is_the_one_that_was_wanted() -> None:
