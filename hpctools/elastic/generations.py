@@ -150,6 +150,7 @@ class Generations:
         self._form(members, planned=False)
         for worker in [each for each in holders if each not in members]:
             self._send(worker, "park", generation=self._last_number, **self._going_back())
+            self._ready[worker].has_state = True  # perhaps; it says so when it parks
         if not members:
             self._say_that_we_wait(now)
 
