@@ -12,6 +12,7 @@ from hpctools.elastic.restart.effects import Crashed
 from hpctools.elastic.restart.record import Rank, Record
 
 ADOPT_SECONDS = 5.0
+LAST_SECONDS = 1.0  # the same while the run ends: who comes later is told what the others were
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Adoption:
         self.restarts = int(running["restarts"])
         self.committed = 0
         self.ending = False
-        self._began, self.until = now, now + ADOPT_SECONDS
+        self._began = now
         self.record.counted = counted
         self._reported: set[str] = set()
         self._silent = set(self.record.members)  # they have never reported
@@ -105,6 +106,14 @@ class Adoption:
             self._reported.discard(agent)
         if unforeseen and agent in self.record.members:
             self._vanished[agent] = now
+
+    def is_due(self, now: float, *, closing: bool) -> bool:
+        """Whether to go on with those that have reported.
+
+        Args:
+            closing: whether the run ends, and the time in which ranks may save goes by.
+        """
+        return self.complete or now >= self._began + (LAST_SECONDS if closing else ADOPT_SECONDS)
 
     def give_up_missing(self) -> None:
         """Members that have not reported are lost, and what ran there is.

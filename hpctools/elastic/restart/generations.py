@@ -363,17 +363,19 @@ class Generations(Ending):
             self._propose(record, agreement, record.calls)
 
     def _adopt_if_complete(self, now: float) -> None:
-        adoption, record = self._adoption, self._record
-        if adoption is None or record is None or not (adoption.complete or now >= adoption.until):
+        adoption, record, closing = self._adoption, self._record, self._closes_at is not None
+        if adoption is None or record is None or not adoption.is_due(now, closing=closing):
             return
         self._adoption, self.phase = None, "running"
         self._lost_at = max(self._lost_at, adoption.lost_at)
+        has_crashed = record.broken
         adoption.give_up_missing()
+        has_crashed |= record.broken and not closing  # else the others save without those that are missing
         self._steps = self._steps_known.before_generation(record.number, record.calls)
         self._steps_known = StepsKnown()
         if adoption.ending or adoption.committed or record.broken or record.over():
             adoption.date_the_end()
-        if adoption.ending or record.broken:
+        if adoption.ending or has_crashed:
             record.recovered = True
             self._end(now, self._limits.term)
         elif adoption.committed:

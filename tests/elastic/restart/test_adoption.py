@@ -192,6 +192,51 @@ def test_those_that_save_do_so_although_one_that_had_to_go_never_reports() -> No
     assert (machine.phase, machine.members) == ("offering", ("a1",))
 
 
+def ended_while_awaiting(calls: int = 30) -> Generations:
+    """A run is ended as its coordinator has gone, whose own node never reports."""
+    machine = Generations(Limits(sizes=(1, 2), per_node=1), not_before=NOW + 5)
+    machine.joined("a1", (1,), NOW, {**REPORT, "ranks": {"0": [calls, 0, None, ""]}})
+    machine.finish(NOW + 0.5, 4.5)
+    assert machine.phase == "adopting", "the others are there in a moment"
+    machine.tick(NOW + 1.1)
+    return machine
+
+
+def said_to(machine: Generations, agent: str) -> list[tuple[str, int]]:
+    told = [each.message for each in machine.effects if isinstance(each, Tell) and each.agent == agent]
+    return [(message["do"], message.get("call", 0)) for message in told if message["do"] != "withdraw"]
+
+
+def test_a_run_that_is_ended_while_a_node_is_awaited_has_its_ranks_save_before_its_time_is_up() -> None:
+    """KillWait of 10 s leaves 4.5 s: they heard nothing of it, and were killed with what they had done."""
+    machine = ended_while_awaiting()
+    ((what, call),) = said_to(machine, "a1")
+    assert (machine.phase, what) == ("telling", "propose")
+    machine.answered("a1", 4, call, NOW + 1.2, bound=True, calls=30)
+    assert said_to(machine, "a1")[-1] == ("commit", call)
+    machine.ended("a1", 4, 0, 0, call, [], NOW + 2)
+    assert machine.phase == "over"
+
+
+def test_who_reports_late_while_the_run_ends_saves_with_the_others() -> None:
+    machine = ended_while_awaiting()
+    ((_, call),) = said_to(machine, "a1")
+    machine.answered("a1", 4, call, NOW + 1.2, bound=True, calls=30)
+    machine.joined("a0", (0,), NOW + 1.5, {**REPORT, "ranks": {"0": [30, 0, None, ""]}})
+    assert said_to(machine, "a0")[-1] == ("commit", call)
+    machine.ended("a1", 4, 0, 0, call, [], NOW + 2)
+    assert machine.phase == "telling"
+    machine.ended("a0", 4, 0, 0, call, [], NOW + 2)
+    assert machine.phase == "over"
+
+
+def test_a_script_that_asks_for_no_events_is_ended_although_a_node_is_awaited() -> None:
+    machine = ended_while_awaiting(calls=0)
+    ((_, call),) = said_to(machine, "a1")
+    machine.answered("a1", 4, call, NOW + 1.2, bound=True, calls=0)
+    assert (machine.phase, ends(machine)) == ("ending", [("a1", 4)])
+
+
 def taken_over(tmp_path: Path, steps: int, last: dict[str, Any] | None = None) -> Generations:
     """What a new coordinator begins with."""
     spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now", mode="restart")

@@ -374,6 +374,24 @@ def test_a_run_that_is_ended_at_any_moment_is_over_in_time_and_begins_nothing(se
         assert (len(told - {0}), model.saved) == (1, max(told)), "what was saved is what was done"
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_run_that_is_ended_as_its_coordinator_goes_is_over_in_time(seed: int, killed: bool) -> None:
+    model = cluster(seed, 3)
+    model.until(lambda: begun(model) and model.machine.step > 2)
+    if killed:
+        model.kill(model.nodes["a2"])
+    model.take_over()
+    for _ in range(model.random.randrange(60)):
+        model.step()
+    model.machine.finish(model.now, 4.5)
+    model.carry_out()
+    model.until(lambda: model.machine.phase == "over", 5.0)
+    assert not any(node.running() for node in model.nodes.values())
+    told = {rank.told for node in model.nodes.values() for rank in node.ranks.values()}
+    assert killed or model.saved == max(told) > 0, "what was saved is what was done"
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_ranks_that_wait_for_a_decision_nobody_will_take_go_on(seed: int) -> None:
     """The node for which the run was to grow has gone, and with it the coordinator that had asked."""
