@@ -18,6 +18,7 @@ from hpctools.cli.login_sessions import all_sessions
 from hpctools.cli.output import show
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 from hpctools.login.draining import Course, Shown, follow
+from hpctools.login.durations import at_clock
 
 SOCKET = Path("/run/hpctools-login/agent.sock")
 _TIME = re.compile(r"(\d{1,6})([smhd]?)")
@@ -95,9 +96,7 @@ def drain(
         return
     name = _named(node)
     service = find_service(os.environ)
-    course = Course(
-        message, seconds_of(deadline) if deadline else None, seconds_of(timeout) if timeout else None
-    )
+    course = _course(message, deadline, timeout)
     words = _Words(service, name)
     words.drain(course.words(None))
     if not words.known:
@@ -136,6 +135,14 @@ def undrain(node: str | None, here: bool) -> None:
     if not put_drain(find_service(os.environ), name, draining=False, why=""):
         _tell_unknown(name)
     show(f"{name} takes sessions again\n")
+
+
+def _course(message: str, deadline: str | None, timeout: str | None) -> Course:
+    """What is intended, from now on."""
+    left = seconds_of(deadline) if deadline else None
+    now = time.time()
+    clock = at_clock(now + left, now) if left is not None else ""
+    return Course(message, left, seconds_of(timeout) if timeout else None, clock)
 
 
 def _tell_unknown(name: str) -> None:

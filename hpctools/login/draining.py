@@ -42,21 +42,24 @@ class Course:
     Attributes:
         message: why.
         deadline: what is left then is ended.
+        clock: when that is by the clock (`durations.at_clock`).
         timeout: then nobody waits any more.
     """
 
     message: str
     deadline: float | None = None
     timeout: float | None = None
+    clock: str = ""
 
     def words(self, passed: float | None) -> str:
-        """What people are told after this time: the deadline as it was last said, rounded."""
+        """What people are told after this time, and who comes later as well, until there are other words."""
         if self.deadline is None:
             return self.message
         left = self.deadline - (passed or 0.0)
         said = next((mark for mark in sorted(_REMIND) if left <= mark), None)
         time_left = spelt(min(self.deadline, said) if said is not None else self.deadline)
-        closing = f"sessions that are left are ended in {time_left}"
+        when = f"{self.clock}, within {time_left}" if self.clock else f"within {time_left}"
+        closing = f"sessions that are left are ended {when}"
         return f"{self.message} ({closing})" if self.message else closing
 
 

@@ -1,6 +1,8 @@
-"""How long something takes, in words of a sentence for people."""
+"""How long something takes, and when it is over, in words of a sentence for people."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 
 def spelt(seconds: float) -> str:
@@ -15,6 +17,13 @@ def spelt(seconds: float) -> str:
     if minutes < 120 and minutes % 60:
         return _counted(minutes, "minute")
     return _counted(round(seconds / 3600, 1), "hour")
+
+
+def at_clock(then: float, now: float) -> str:
+    """When that is, of Unix seconds, with our time zone, and the day when that is not today."""
+    when, today = (datetime.fromtimestamp(each).astimezone() for each in (then, now))
+    day = "" if when.date() == today.date() else f"on {when.day} {when:%B} "
+    return f"{day}at {when:%H:%M %Z}"
 
 
 def _counted(number: float, unit: str) -> str:

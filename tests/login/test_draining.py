@@ -58,15 +58,28 @@ def test_people_leave_by_themselves() -> None:
 
 def test_who_is_left_at_the_deadline_was_reminded_and_is_ended() -> None:
     node = MadeNode({1: 100.0, 2: 1e9})
-    course = Course("new kernel", deadline=7200.0)
-    assert course.words(None) == "new kernel (sessions that are left are ended in 2 hours)"
+    course = Course("new kernel", 7200.0, clock="at 16:30 CET")
+    assert course.words(None) == "new kernel (sessions that are left are ended at 16:30 CET, within 2 hours)"
     report, _ = wait(node, course)
     assert report == Report(2, 1, 1, 0, 7205.0)
     assert node.ended == [(7200.0, 2)]
-    assert [(at, words.rpartition(" in ")[2]) for at, words in node.told] == [
+    assert [(at, words.rpartition(" within ")[2]) for at, words in node.told] == [
         (3600.0, "1 hour)"), (5400.0, "30 minutes)"), (6300.0, "15 minutes)"), (6900.0, "5 minutes)"),
         (7140.0, "1 minute)"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("deadline", [90.0, 4000.0, 7200.0, 100_000.0])
+def test_who_comes_later_is_told_nothing_wrong(deadline: float) -> None:
+    """Until the next reminder they are told what was said last: `in 2 hours` was wrong a moment later."""
+    node = MadeNode({1: 1e9})
+    course = Course("", deadline, clock="on 2 May at 16:30 CEST")
+    wait(node, course)
+    for at, words in [(0.0, course.words(None)), *node.told]:
+        assert "ended on 2 May at 16:30 CEST, within " in words
+        number, unit = words.rpartition(" within ")[2].split()
+        seconds = float(number) * {"second": 1, "minute": 60, "hour": 3600}[unit.rstrip("s")]
+        assert seconds > 0.95 * (deadline - at), "rounded"
 
 
 @pytest.mark.parametrize(("given_back", "reminders"), [(3000.0, 0), (3700.0, 1), (7199.0, 5)])
@@ -149,7 +162,7 @@ def test_a_service_that_is_begun_again_ends_neither_reminders_nor_the_deadline()
     node = restarting({1: 1e9}, 3000.0, 3900.0)
     report, shown = wait(node, Course("new kernel", deadline=7200.0))
     assert (report.ended, report.left, report.seconds) == (1, 0, 7205.0)
-    assert node.told[0] == (3900.0, "new kernel (sessions that are left are ended in 1 hour)")
+    assert node.told[0] == (3900.0, "new kernel (sessions that are left are ended within 1 hour)")
     assert [each for each in shown if isinstance(each, str)] == [
         "api does not answer: connection refused: it is asked again, and given up after 30 minutes without "
         "an answer; until it answers nobody is reminded or ended",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from hpctools.login.durations import spelt
+from hpctools.login.durations import at_clock, spelt
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,16 @@ from hpctools.login.durations import spelt
 )  # fmt: skip
 def test_words(seconds: float, words: str) -> None:
     assert spelt(seconds) == words
+
+
+def test_a_time_by_the_clock_has_its_zone_and_its_day_when_that_is_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert at_clock(1_700_003_600.0, 1_700_000_000.0) == "on 15 November at 00:13 CET"
+        assert at_clock(1_700_002_800.0 - 3600, 1_700_002_799.0 - 3600) == "at 23:00 CET"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
