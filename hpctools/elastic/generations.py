@@ -86,6 +86,12 @@ class Generations:
         """Steps, at most, of the state that all are going back to; None: nobody is."""
         return self._roll_back.get("to_step")
 
+    def _note_roll_back(self, roll_back: dict[str, Any]) -> None:
+        self._roll_back = roll_back
+        self._step = min(self._step, roll_back["to_step"])
+        # The state may go back further than that, and nobody says which of what is saved is void then.
+        self._saved_rounds = forms.NO_STATE
+
     # How generations come about
 
     def _must_await_forming(self) -> bool:

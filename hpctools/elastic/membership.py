@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from hpctools.elastic import forming as forms
 from hpctools.elastic import selection
@@ -161,11 +160,14 @@ class Membership(Generations):
 
     def left(self, worker: str, now: float, *, stays: bool = False) -> None:
         """A member has switched out: it waits for its release, or (`stays`) to be let in again."""
+        counted_on = worker in self._participants and not stays
         self._participants.discard(worker)
         if stays and worker in self._ready:
             self._ready[worker].has_state = True
         else:
             self._ready.pop(worker, None)
+        if counted_on and self._forming is not None and not self._forming.planned:
+            self._recover(now)  # it had left before it could hear that it is needed
         self.consider(now)
 
     def trains(self, worker: str) -> bool:
@@ -274,12 +276,6 @@ class Membership(Generations):
         """
         self._note_roll_back({"to_step": to_step, "skip": list(skip)})
         self._recover(now)
-
-    def _note_roll_back(self, roll_back: dict[str, Any]) -> None:
-        self._roll_back = roll_back
-        self._step = min(self._step, roll_back["to_step"])
-        # The state may go back further than that, and nobody says which of what is saved is void then.
-        self._saved_rounds = forms.NO_STATE
 
     def begin_with_anybody(self) -> None:
         """The baseline may never be whole: the training may begin with whoever is there."""

@@ -276,6 +276,18 @@ def test_who_has_just_received_the_state_is_asked_for_it_when_all_others_are_los
     assert [(to, message["kind"]) for to, message in sent(membership)] == [("b", "commit")]
 
 
+def test_who_has_left_before_it_heard_that_it_is_needed_is_not_waited_for() -> None:
+    """The one that was to go on without it dies in the same step: nobody would ever park, or begin again."""
+    membership = started("ab")
+    membership.leaving(["b"], now=1)
+    link_all(membership, 2, "a")
+    membership.switching("a", 2)
+    membership.lost("a", now=2)
+    assert ("b", "form") in [(to, message["kind"]) for to, message in sent(membership)]
+    membership.left("b", now=2)
+    assert membership.effects == [Broken(STATE_IS_LOST, state_is_lost=True)]
+
+
 def test_who_was_asked_for_the_state_and_has_none_does_not_go_on_without() -> None:
     membership = started("a", (1, 2))
     membership.ready("b", (1, 0), now=0)
@@ -376,6 +388,7 @@ def disturb(simulation: Simulation, dice: random.Random) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**40))
 @example(326)  # a line that breaks before the first generation, which was waited for for ever
+@example(108846)  # who had left was needed by then, and waited for for ever
 @example(8360)  # a line breaks and its worker dies, of which another one has just received the state
 def test_any_history_ends_with_the_training_complete(seed: int) -> None:
     """Unless nobody who may stay has the state; and never are two members of a group in different steps."""

@@ -113,6 +113,7 @@ class Simulation:
         self.broken_lines += 1
         worker.inbox.clear()
         worker.outbox.clear()
+        worker.connected = True  # it may have been on its way to a new coordinator
         if not self.membership.is_last(worker.name):
             self.membership.lost(worker.name, self.now)
         self.membership.returned(worker.name, worker.order, worker.standing_now(self.groups), self.now)
