@@ -93,12 +93,17 @@ class Assembly:
         return tuple(members) if len(members) == training[members[0]].world else ()
 
     @property
+    def newest(self) -> int:
+        """Number of the newest generation that somebody trains in; 0: nobody trains."""
+        return max((each.generation for each in self.workers.values() if each.trains), default=0)
+
+    @property
     def roll_back(self) -> dict[str, Any]:
         """The newest roll back that somebody was told of and nobody trains behind; empty: none.
 
         Who has not trained since an earlier one still knows of it, and goes back by itself.
         """
-        trained = max((each.generation for each in self.workers.values() if each.trains), default=0)
+        trained = self.newest
         known = [each.roll_back for each in self.workers.values() if each.roll_back]
         told = [each for each in known if int(each["generation"]) > trained]
         newest = dict(max(told, key=lambda each: int(each["generation"]), default={}))
@@ -112,8 +117,7 @@ class Assembly:
     def training(self) -> tuple[tuple[str, ...], int]:
         """Who has come of the last generation, in rank order, and how many it had."""
         training = {name: each for name, each in self.workers.items() if each.trains}
-        last = max((each.generation for each in training.values()), default=0)
-        members = [name for name, each in training.items() if each.generation == last]
+        members = [name for name, each in training.items() if each.generation == self.newest]
         members.sort(key=lambda name: training[name].rank)
         return tuple(members), training[members[0]].world if members else 0
 

@@ -268,8 +268,9 @@ class Generations:
             if worker not in self._ready or self._ready[worker].leaving:
                 self._send(worker, "release")
         self._participants = set(self.members)
-        for member in self.members:
-            self._ready[member].has_state, self._ready[member].stale = True, False
+        for name, member in self._ready.items():
+            member.stale = name not in self.members  # it misses what is done from now on, or gone back to
+            member.has_state |= not member.stale
         self.effects.append(
             Formed(
                 forming.number,

@@ -55,7 +55,7 @@ class Membership(Generations):
             return
         if len(self._wanted()) <= len(self.members):
             self.facts = replace(self.facts, waiting_since=now)
-        self._ready[worker] = Member(order, has_state=has_state)
+        self._ready[worker] = Member(order, has_state=has_state, stale=has_state)
         self.facts = replace(self.facts, last_ready=now)
         self.consider(now)
 
@@ -324,6 +324,9 @@ class Membership(Generations):
         self._assembly = None
         workers = {name: each for name, each in assembly.workers.items() if name in self._ready}
         self._participants = {name for name, each in workers.items() if each.engaged}
+        newest = assembly.newest
+        for name, each in workers.items():
+            self._ready[name].stale = each.generation < newest
         if roll_back := assembly.roll_back:  # the coordinator before us had begun it
             self._note_roll_back(roll_back)
         self._started = self._started or bool(self._participants)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_membership import link_all, sent, started
 
 from hpctools.elastic import selection
+from hpctools.elastic.assembly import Returned
 from hpctools.elastic.effects import Formed, Waiting
 from hpctools.elastic.forming import Member
 from hpctools.elastic.membership import Membership
@@ -213,6 +217,45 @@ def test_a_roll_back_parks_everybody_and_says_what_to_leave_out() -> None:
     sent(membership)
     membership.lost("b", now=9)
     assert all("roll_back" not in message for _, message in sent(membership))
+
+
+def standing_by() -> Membership:
+    """Four train, one vanishes; two go on, as only two or four may, and the third has been called away."""
+    membership = started("abcd", (2, 4))
+    membership.lost("d", now=3)
+    for worker in "abc":
+        membership.parked(worker, 2, 9, now=3)
+    link_all(membership, 2, "ab")
+    for worker in "ab":
+        membership.switched(worker, 2, 9, now=3)
+    assert membership.members == ("a", "b")
+    membership.effects.clear()
+    return membership
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_who_stood_by_during_a_roll_back_gives_nobody_what_was_given_up(*, taken_over: bool) -> None:
+    """It is the furthest when it is needed again, and has all that the others went back from."""
+    membership = standing_by()
+    membership.roll_back(4, [5], now=5)
+    recovered(membership, 3, "ab", completed=4)
+    if taken_over:
+        membership = Membership((2, 4))
+        membership.take_over(3, now=6)
+        trains = Returned(ready=True, trains=True, generation=3, world=2, completed=4, seen=3)
+        parked = replace(trains, generation=1, rank=2, world=4, completed=9, seen=2, pending=True)
+        membership.returned("c", (0, 2), parked, now=6)
+        for rank, worker in enumerate("ab"):
+            membership.returned(worker, (0, rank), replace(trains, rank=rank), now=6)
+        membership.consider(now=8)
+    membership.lost("b", now=9)
+    number = membership.last_number
+    for worker, completed in (("a", 4), ("c", 9)):
+        membership.parked(worker, number, completed, now=9)
+    sent(membership)
+    link_all(membership, number, "ac")
+    commits = dict(sent(membership))
+    assert (commits["a"]["receive_from"], commits["c"]["receive_from"]) == (None, 0)
 
 
 def test_beginning_again_takes_whoever_comes() -> None:
