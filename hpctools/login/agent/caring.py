@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hpctools.errors import HpctoolsError
+from hpctools.errors import CommandTimeout, HpctoolsError
+from hpctools.login.agent.pausing import Pause
 from hpctools.login.agent.processes import Process
 from hpctools.login.agent.reminding import Notice
 from hpctools.login.agent.sample import Sample
@@ -32,6 +34,7 @@ class Carer:
         exempt: whether this user is left alone.
         memory: a file that says who is limited, for the next agent should this one be killed; none when None.
         held: bytes that a person's slice holds, if somebody knows.
+        monotonic: seconds, never going back.
     """
 
     def __init__(
@@ -42,8 +45,11 @@ class Carer:
         exempt: Callable[[str], bool],
         memory: Path | None = None,
         held: Callable[[int], int | None] = held,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._held = held
+        self._monotonic = monotonic
+        self._pause = Pause("systemd", "nobody's limits change meanwhile")
         self._care, self._slices, self._tell, self._exempt = care, slices, tell, exempt
         self._memory = memory
         self._standings: dict[int, Standing] = {}
@@ -56,7 +62,8 @@ class Carer:
         seconds = after.at - before.at
         if seconds <= 0:
             return
-        self._lift([uid for uid, told in self._told.items() if told is None])
+        if not self._pause.lasts(self._monotonic()):
+            self._lift([uid for uid, told in self._told.items() if told is None])
         found = usage(before.processes, after.processes, seconds, self._care.ignored)
         people = {
             uid: self._once(uid, used) for uid, used in found.items() if not self._exempt(user_name(uid))
@@ -97,13 +104,25 @@ class Carer:
         theirs = [each for each in processes if each.uid == uid]
         if not theirs and not self._slices.adopts:
             return True
-        try:
-            self._slices.limit(uid, wanted, theirs)
-        except (HpctoolsError, OSError) as error:
-            _log.error("the limits of %s cannot be set: %s", user_name(uid), error)
+        if not self._set(uid, wanted, theirs):
             return False
         self._told[uid] = wanted
         self._remember()
+        return True
+
+    def _set(self, uid: int, wanted: Limits, theirs: Iterable[Process]) -> bool:
+        """Have the limits set; not by what hung a moment ago: each time it would take seconds of a look."""
+        if self._pause.lasts(self._monotonic()):
+            return False
+        try:
+            self._slices.limit(uid, wanted, theirs)
+        except CommandTimeout as error:
+            self._pause.hung(self._monotonic(), error)
+            return False
+        except (HpctoolsError, OSError) as error:
+            _log.error("the limits of %s cannot be set: %s", user_name(uid), error)
+            return False
+        self._pause.answered()
         return True
 
     def release(self) -> None:
@@ -116,10 +135,15 @@ class Carer:
         failed = self._slices.lift(uids)
         for uid in uids:
             if uid in failed:
-                _log.error("the limits of %s cannot be lifted: %s", user_name(uid), failed[uid])
                 self._told.setdefault(uid, None)
             else:
                 self._told.pop(uid, None)
+        hung = next((error for error in failed.values() if isinstance(error, CommandTimeout)), None)
+        if hung is not None:
+            self._pause.hung(self._monotonic(), hung)
+        for uid, error in failed.items():
+            if not isinstance(error, CommandTimeout):
+                _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
 
     def _remembered(self) -> Iterable[int]:
         try:

@@ -28,7 +28,7 @@ from hpctools.login.agent.reporting import Reporter, Self, Service
 from hpctools.login.agent.sample import Sampler
 from hpctools.login.agent.settings import Settings
 from hpctools.login.agent.slices import find_slices
-from hpctools.login.agent.sources import read_sources
+from hpctools.login.agent.sources import Sources
 from hpctools.login.agent.telling import end, tell, typed_at
 from hpctools.login.placement import Policy
 
@@ -71,7 +71,7 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
     agent = Agent(
         name,
         Policy(settings.balance_on, most_sessions=settings.most_sessions),
-        Sampler(time.monotonic, time.time, read_sources),
+        Sampler(time.monotonic, time.time, Sources().read),
         Reporter(
             Self(name, address.finder(settings, name, os.environ), administrators), service, time.monotonic
         ),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from hpctools.errors import CommandError
+from hpctools.errors import CommandError, CommandTimeout
+from hpctools.login.agent.pausing import Pause
 from hpctools.slurm.run import run
 
 CLAIMS = Path("/run/hpctools-sessions")
@@ -19,12 +21,38 @@ _RECORD = struct.Struct("h2xi32s4s32s256s2h3i4i20s")
 _USER_PROCESS = 7
 
 
-def read_sources(claims: Path = CLAIMS, utmp: Path = UTMP) -> Mapping[str, str]:
-    """Hosts by PID-START (claims), by pid (logind) and by terminal (utmp)."""
-    found = dict(_of_utmp(utmp))
-    found.update(_of_logind())
-    found.update(_of_claims(claims))
-    return found
+class Sources:
+    """Who knows where people came from.
+
+    Args:
+        monotonic: seconds, never going back.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, claims: Path = CLAIMS, utmp: Path = UTMP
+    ) -> None:
+        self._monotonic, self._claims, self._utmp = monotonic, claims, utmp
+        self._pause = Pause("logind", "claims and utmp tell where people come from")
+
+    def read(self) -> Mapping[str, str]:
+        """Hosts by PID-START (claims), by pid (logind) and by terminal (utmp)."""
+        found = dict(_of_utmp(self._utmp))
+        found.update(self._of_logind())
+        found.update(_of_claims(self._claims))
+        return found
+
+    def _of_logind(self) -> Mapping[str, str]:
+        if self._pause.lasts(self._monotonic()):
+            return {}
+        try:
+            found = _of_logind()
+        except CommandTimeout as error:
+            self._pause.hung(self._monotonic(), error)
+            return {}
+        except CommandError:
+            return {}
+        self._pause.answered()
+        return found
 
 
 def _of_claims(folder: Path) -> Iterator[tuple[str, str]]:
@@ -51,16 +79,11 @@ def _text(field: bytes) -> str:
 
 
 def _of_logind() -> Mapping[str, str]:
-    try:
-        listed = run(["loginctl", "list-sessions", "--no-legend", "--no-pager"], timeout=_SECONDS).stdout
-        names = [line.split()[0] for line in listed.splitlines() if line.split()]
-        if not names:
-            return {}
-        shown = run(
-            ["loginctl", "show-session", *names, "-p", "Leader", "-p", "RemoteHost"], timeout=_SECONDS
-        )
-    except CommandError:
+    listed = run(["loginctl", "list-sessions", "--no-legend", "--no-pager"], timeout=_SECONDS).stdout
+    names = [line.split()[0] for line in listed.splitlines() if line.split()]
+    if not names:
         return {}
+    shown = run(["loginctl", "show-session", *names, "-p", "Leader", "-p", "RemoteHost"], timeout=_SECONDS)
     return parse_logind(shown.stdout)
 
 

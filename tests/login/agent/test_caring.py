@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from hpctools.errors import CommandError
+from hpctools.errors import CommandError, CommandTimeout
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.processes import TICKS, Process, read_processes
 from hpctools.login.agent.slices import CGROUPS, CgroupOne, SystemdSlices, find_slices, held, in_job
@@ -27,10 +27,14 @@ class FakeSlices:
 
     def __init__(self) -> None:
         self.adopts = True
-        self.broken = False
+        self.broken = self.hangs = False
+        self.asked = 0
         self.told: list[tuple[int, Limits]] = []
 
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
+        self.asked += 1
+        if self.hangs:
+            raise CommandTimeout("systemctl did not end within 10 s", argv=("systemctl",), code=None)
         if self.broken:
             raise CommandError("systemctl failed", argv=("systemctl",), code=1)
         self.told.append((uid, limits))
@@ -133,6 +137,36 @@ def test_nobody_is_told_of_a_limit_that_cannot_be_set() -> None:
     slices.broken = False
     work(carer, 3.0, 1, end)
     assert len(told) == 1
+
+
+def test_a_systemd_that_hangs_is_not_asked_at_each_look(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten seconds for each person and look, after which the node's next report came."""
+    slices, clock = FakeSlices(), [0.0]
+    slices.hangs = True
+    carer = Carer(CARE, slices, lambda u, w: None, lambda u: False, monotonic=lambda: clock[0])
+    end = work(carer, 3.0, 20)
+    assert slices.asked == 1
+    assert [each.message.partition(": ")[0] for each in caplog.records] == [
+        "systemctl did not end within 10 s"
+    ]
+    clock[0] = 61.0
+    end = work(carer, 3.0, 20, end)
+    assert (slices.asked, len(caplog.records)) == (2, 1)
+    slices.hangs, clock[0] = False, 200.0
+    work(carer, 3.0, 1, end)
+    assert [uid for uid, _ in slices.told] == [54321]
+
+
+def test_limits_are_lifted_at_the_end_also_by_what_hung_a_moment_ago() -> None:
+    """Nobody stays limited by an agent that no longer runs."""
+    slices, clock = FakeSlices(), [0.0]
+    carer = Carer(CARE, slices, lambda u, w: None, lambda u: False, monotonic=lambda: clock[0])
+    end = work(carer, 3.0, 4)
+    slices.hangs = True
+    work(carer, 0.0, 20, end)
+    slices.hangs = False
+    carer.release()
+    assert slices.told[-1] == (54321, Limits())
 
 
 def test_administrators_and_the_system_are_left_alone() -> None:

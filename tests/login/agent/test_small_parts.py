@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 import pytest
 
-from hpctools.errors import UsageError
+from hpctools.errors import CommandTimeout, UsageError
 from hpctools.login.agent import drained
 from hpctools.login.agent.daemon import make_agent
 from hpctools.login.agent.drained import Drained, DrainFile, Word
@@ -18,8 +18,9 @@ from hpctools.login.agent.load import MEMORY_SECONDS, Counters, Load, eased, las
 from hpctools.login.agent.sample import Sampler
 from hpctools.login.agent.settings import Settings, read_settings
 from hpctools.login.agent.slices import set_property
-from hpctools.login.agent.sources import parse_logind, read_sources
+from hpctools.login.agent.sources import Sources, parse_logind
 from hpctools.login.care import GIB, Limits
+from hpctools.slurm.run import Completed
 from tests.login.agent.made_agent import FakeService
 
 STAT = "cpu  100 0 50 800 40 0 10 0 5 0\ncpu0 1 2 3\nbtime 1700000000\n"
@@ -117,9 +118,39 @@ def test_sources_of_claims_and_utmp(tmp_path: Path) -> None:
     (tmp_path / "claims/1001/4711-88123").write_text("Mon 09:00\t192.0.2.7\n")
     (tmp_path / "claims/lock").write_text("")
     wanted = {"pts/3": "198.51.100.9", "4711-88123": "192.0.2.7"}
-    found = read_sources(tmp_path / "claims", utmp)
+    found = Sources(claims=tmp_path / "claims", utmp=utmp).read()
     assert {key: found[key] for key in wanted} == wanted
     assert "pts/4" not in found
+
+
+def test_a_logind_that_hangs_is_not_asked_at_each_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten seconds of a look each time, and the node's report came as late."""
+    clock, asked, hangs = [0.0], list[float](), [True]
+
+    def run(words: list[str], timeout: float) -> Completed:
+        asked.append(clock[0])
+        if hangs[0]:
+            clock[0] += timeout
+            raise CommandTimeout("loginctl did not end within 5 s", argv=words, code=None)
+        return Completed(tuple(words), 0, LOGIND if words[1] == "show-session" else "1 1000\n", "")
+
+    monkeypatch.setattr("hpctools.login.agent.sources.run", run)
+    sources = Sources(lambda: clock[0], tmp_path, tmp_path / "utmp")
+    for now in range(0, 3600, 10):
+        clock[0] = max(clock[0], float(now))
+        assert sources.read() == {}
+    assert [round(at, -1) for at in asked[:5]] == [0, 70, 200, 450, 940]
+    assert len(asked) == 9
+    assert len(caplog.records) == 1
+    assert "logind is asked again in 1 minute, and later each 10 minutes, until it answers" in caplog.text
+    hangs[0] = False
+    clock[0] += 600
+    assert sources.read() == {"4711": "192.0.2.7"}
+    asked.clear()
+    sources.read()
+    assert len(asked) == 2, "it is asked as ever again"
 
 
 def test_what_logind_says() -> None:
