@@ -16,11 +16,13 @@ import fcntl
 import os
 import signal
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 VARIABLE = "HPCTOOLS_EVENTS"
 HOLD_SECONDS = 0.0005
@@ -106,8 +108,12 @@ class Slot:
                 self._write(Count(count.calls, call, count.owner))
 
     def note_term(self, *_: object) -> None:
-        """A handler for SIGTERM: it has come, and is left to the agent."""
-        os.pwrite(self._file, b"\1", _TERM)
+        """A handler for SIGTERM: it has come, and is left to the agent.
+
+        Not by a handler of the script's own, set later, that passes it on to us.
+        """
+        if signal.getsignal(signal.SIGTERM) == self.note_term:
+            os.pwrite(self._file, b"\1", _TERM)
 
     # The agent's side
 
@@ -198,7 +204,8 @@ class _Listener:
             self._slot = Slot(Path(os.environ[VARIABLE]))
         if self._slot is not None and not self._is_free():
             self._slot = None
-        if self._slot is not None:
+        self._dies_of_term = _is_spawned()
+        if self._slot is not None and not self._dies_of_term:
             self._outlive_slurm(self._slot)
 
     def detected(self) -> bool:
@@ -207,6 +214,9 @@ class _Listener:
         if slot is None or os.getpid() != self._pid:
             return False
         call = slot.ask()
+        if self._dies_of_term:
+            self._dies_of_term = False
+            self._outlive_slurm(slot)
         while (answer := slot.answer(call)) is None:
             time.sleep(HOLD_SECONDS)
         if answer:
@@ -228,6 +238,12 @@ class _Listener:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, slot.note_term)
             _let_forked_die(slot)
+
+
+def _is_spawned() -> bool:
+    """Whether we are a process that a script started by `multiprocessing`: a loader's, until it asks."""
+    process: Any = sys.modules.get("multiprocessing.process")
+    return process is not None and process.current_process().name != "MainProcess"
 
 
 def _let_forked_die(slot: Slot) -> None:

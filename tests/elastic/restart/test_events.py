@@ -29,9 +29,8 @@ def slot(tmp_path: Path) -> Iterator[Slot]:
 
 def start(code: str, tmp_path: Path, **environ: str) -> subprocess.Popen[str]:
     environment = {**os.environ, VARIABLE: str(tmp_path / "slot"), **environ}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
-    )
+    words = [code] if code.endswith(".py") else ["-c", code]
+    process = subprocess.Popen([sys.executable, *words], env=environment, stdout=subprocess.PIPE, text=True)
     STARTED.append(process)
     return process
 
@@ -166,6 +165,47 @@ def test_a_forked_process_dies_of_sigterm_as_ever(slot: Slot, tmp_path: Path) ->
     )
     process = start(code, tmp_path)
     assert process.communicate(timeout=LIMIT)[0] == f"{{{-signal.SIGTERM}}}\n"
+    assert not slot.only_notes_term
+
+
+def spawning(tmp_path: Path, does: str) -> subprocess.Popen[str]:
+    """A training with a handler of its own, whose loader's process imports the script once more."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"{ASKS}import multiprocessing, signal, time\n"
+        "def work(up):\n"
+        f"    {does}\n"
+        "    up.set(); time.sleep(3)\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "    spawn = multiprocessing.get_context('spawn')\n"
+        "    up = spawn.Event()\n"
+        "    child = spawn.Process(target=work, args=(up,), daemon=True)\n"
+        "    child.start(); up.wait(); child.terminate(); child.join(60); print(child.exitcode)\n"
+    )
+    return start(str(script), tmp_path)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_spawned_process_dies_of_sigterm_as_ever_unless_it_is_the_one_that_trains(
+    asks: bool, slot: Slot, tmp_path: Path
+) -> None:
+    """It could not be ended, and its flag had the agent kill a training that saves at SIGTERM."""
+    process = spawning(tmp_path, "asks()" if asks else "pass")
+    said = "0" if asks else str(-signal.SIGTERM)
+    assert process.communicate(timeout=LIMIT)[0] == f"{said}\n"
+    assert slot.only_notes_term is asks
+
+
+def test_a_handler_of_the_script_s_own_that_passes_the_signal_on_stays(slot: Slot, tmp_path: Path) -> None:
+    """To who had it before, as libraries do; it would be killed in the middle of its checkpoint."""
+    chain = (
+        "before = signal.getsignal(signal.SIGTERM)\n"
+        "signal.signal(signal.SIGTERM, lambda *given: (before(*given), os._exit(7)))"
+    )
+    process = asking(tmp_path, chain)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(LIMIT) == 7
     assert not slot.only_notes_term
 
 
