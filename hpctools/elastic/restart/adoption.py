@@ -12,7 +12,7 @@ from hpctools.elastic.restart.effects import Crashed
 from hpctools.elastic.restart.record import Rank, Record
 
 ADOPT_SECONDS = 5.0
-LAST_SECONDS = 1.0  # the same while the run ends: who comes later is told what the others were
+LAST_SECONDS = 1.0  # the same while the run ends, from the first on; later ones are told what the others were
 
 
 @dataclass(frozen=True)

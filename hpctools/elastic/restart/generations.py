@@ -19,7 +19,7 @@ from typing import Any
 
 from hpctools.elastic.growth import NEVER
 from hpctools.elastic.growth_history import GrowthHistory
-from hpctools.elastic.restart.adoption import Adoption, StepsKnown
+from hpctools.elastic.restart.adoption import LAST_SECONDS, Adoption, StepsKnown
 from hpctools.elastic.restart.budget import Charge
 from hpctools.elastic.restart.effects import Formed, Release, Tell
 from hpctools.elastic.restart.ending import Ending
@@ -50,7 +50,7 @@ class Generations(Ending):
     ) -> None:
         super().__init__(limits, history, charges)
         self._adoption: Adoption | None = None
-        self._not_before = not_before
+        self._not_before = self._all_heard = not_before
         self._steps_known = steps or StepsKnown()  # until it is known which are of the generation that is on
         self._lost_at = NEVER
 
@@ -65,6 +65,7 @@ class Generations(Ending):
             running: what runs under it, or ran last (`NodeRanks.report`).
         """
         self._roster.add(agent, order, now)
+        self._all_heard = min(self._all_heard, now + LAST_SECONDS)
         if self.phase == "offering" and agent in self.members:
             self._abandon()  # the offer may have been lost on a line that broke
         if running:
@@ -260,9 +261,7 @@ class Generations(Ending):
             self._announce(now)
         if self.phase == "telling":
             self._end_by(until - term_within(until - now))
-        elif self.phase == "offering" or (
-            self.phase == "waiting" and (self.generation or now >= min(self._not_before, until))
-        ):
+        elif self.phase == "offering" or (self.phase == "waiting" and now >= min(self._all_heard, until)):
             self._record, self.phase = None, "over"
 
     def _grow_if_worth(self, now: float) -> None:

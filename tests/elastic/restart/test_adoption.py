@@ -230,6 +230,25 @@ def test_who_reports_late_while_the_run_ends_saves_with_the_others() -> None:
     assert machine.phase == "over"
 
 
+def test_a_node_that_stands_by_and_reports_first_does_not_end_a_run_whose_ranks_may_save() -> None:
+    """It knows of an earlier generation only; those that train are there in a moment."""
+    machine = Generations(Limits(sizes=(2, 4), per_node=1), not_before=NOW + 5)
+    machine.joined("a9", (9,), NOW, {"generation": 3, "ranks": {}})
+    machine.finish(NOW + 0.1, 4.5)
+    assert machine.phase == "waiting"
+    for place in range(2):
+        machine.joined(f"a{place}", (place,), NOW + 0.5, {**REPORT, "ranks": {"0": [30, 0, None, ""]}})
+    assert (machine.phase, [what for what, _ in said_to(machine, "a0")]) == ("telling", ["propose"])
+
+
+def test_a_run_of_which_only_nodes_without_ranks_report_is_over_soon() -> None:
+    machine = Generations(Limits(sizes=(2, 4), per_node=1), not_before=NOW + 5)
+    machine.joined("a9", (9,), NOW, {"generation": 3, "ranks": {}})
+    machine.finish(NOW + 0.1, 4.5)
+    machine.tick(NOW + 1.1)
+    assert machine.phase == "over"
+
+
 def test_a_script_that_asks_for_no_events_is_ended_although_a_node_is_awaited() -> None:
     machine = ended_while_awaiting(calls=0)
     ((_, call),) = said_to(machine, "a1")
