@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from hpctools.elastic.exchange import Exchanged
@@ -106,6 +107,7 @@ class ShardedSum:
         self._sum = ExactSum(FlatGradients(self._buffers), share)
         self._in_order = in_order
         self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._layers = [each for each in model.modules() if isinstance(each, FSDPModule)]
         self._shard_group = group
         self._wish = wish
         self._rank = 0
@@ -116,6 +118,8 @@ class ShardedSum:
         """A step begins, or begins again."""
         self._rank, self._step = group.rank, step
         self._shard_group.phase = IN_STEP
+        for layer in self._layers:
+            layer.reshard()  # gathered before the optimizer's step, it would be without that
         self._buffers.vote.zero_()
         for parameter in self._parameters:
             parameter.grad = None

@@ -180,7 +180,7 @@ class ShardedLoader(Loader):
         Returns:
             The norm before, a scalar.
         """
-        parameters = list(self.model.parameters())
+        parameters = list(self._shards.trained.parameters.values())  # sharded, whatever is gathered now
         if self._is_exact:
             return clip_in_order(parameters, max_norm, norm_type)
         norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
@@ -358,7 +358,9 @@ class ShardedLoader(Loader):
 
     def _estimated_norm(self) -> float:
         """From our shards alone: the others may not be at the same place to be asked."""
-        gradients = [each.grad for each in self.model.parameters() if isinstance(each.grad, DTensor)]
+        gradients = [
+            each.grad for each in self._shards.trained.parameters.values() if isinstance(each.grad, DTensor)
+        ]
         norms = [local(gradient).norm().float().cpu() for gradient in gradients]
         return float(torch.stack(norms).norm()) * math.sqrt(self.world_size) if norms else 0.0
 

@@ -32,6 +32,7 @@ parser.add_argument("--await-world", type=int, default=0, help="late steps wait 
 parser.add_argument("--width", type=int, default=33)
 parser.add_argument("--layers", type=int, default=2)
 parser.add_argument("--clip", action="store_true")
+parser.add_argument("--look", action="store_true", help="a forward pass before the optimizer's step")
 parser.add_argument("--exact", action="store_true")
 parser.add_argument("--mixed", action="store_true", help="the first and the last layer compute in bfloat16")
 parser.add_argument("--shards", type=int, default=6)
@@ -153,6 +154,10 @@ for epoch in range(args.epochs):
         if not loader.backward(loss):
             continue
         norm = 0.0
+        if args.look:
+            with torch.no_grad():
+                loader.model.eval()(torch.ones(2, 16))
+            loader.model.train()
         if args.clip and args.exact:
             norm = loader.clip_grad_norm_(CLIPPED).item()
         elif args.clip:

@@ -302,6 +302,26 @@ def test_clipping_does_what_torch_does(mode: str, norm_type: float) -> None:
             torch.testing.assert_close(whole(each), expected.grad)
 
 
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_a_forward_pass_before_the_optimizers_step_changes_nothing(mode: str) -> None:
+    """FSDP leaves the model's own layer gathered: it was neither clipped nor were its new weights used."""
+    loader = loader_for(MixedPrecisionPolicy(), mode=mode)
+    norms = []
+    for inputs in loader:
+        assert all(isinstance(each, DTensor) for each in loader.model.parameters()), (
+            "as the optimizer left it"
+        )
+        if loader.backward(loader.model(inputs).square().mean()):
+            norms.append(loader.clip_grad_norm_(1e3).item())
+            with torch.no_grad():
+                loader.model(inputs)
+            norms.append(loader.clip_grad_norm_(1e3).item())
+            loader.optimizer.step()
+            loader.optimizer.zero_grad()
+    assert norms[::2] == norms[1::2]
+    assert min(norms) > 0
+
+
 def whole(parameter: nn.Parameter) -> torch.Tensor:
     gradient = parameter.grad
     return gradient.full_tensor() if isinstance(gradient, DTensor) else torch.zeros_like(parameter)

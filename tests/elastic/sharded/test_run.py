@@ -77,7 +77,7 @@ def test_grow_shrink_and_a_worker_that_is_killed(
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param(("--shards", "7"), id="unevenly"),
+        pytest.param(("--shards", "7", "--look"), id="unevenly"),
         pytest.param(("--shards", "3", "--samples", "390", "--mixed"), id="few", marks=pytest.mark.slow),
     ],
 )
