@@ -13,6 +13,7 @@ import click
 
 from api.commands.audit import audit
 from api.commands.backup import backup, restore
+from api.commands.reconcile import chosen_month, reconcile
 from api.commands.store import open_store
 from api.commands.tokens import token
 from api.commands.verify import verify
@@ -21,8 +22,7 @@ from api.db.engine import connect
 from api.db.migrate import HEAD, current, upgrade
 from api.logs import configure
 from api.settings import read_settings
-from hpctools.budget.month import Month, day_of, day_start
-from hpctools.errors import BudgetError, HpctoolsError, SiteError, UsageError
+from hpctools.errors import HpctoolsError, SiteError, UsageError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -43,6 +43,7 @@ cli.add_command(audit)
 cli.add_command(backup)
 cli.add_command(restore)
 cli.add_command(check_budgets)
+cli.add_command(reconcile)
 cli.add_command(verify)
 
 
@@ -124,34 +125,6 @@ def migrate() -> None:
 
 @cli.command()
 @click.option("--month", help="YYYY-MM; the present month when left out.")
-def reconcile(month: str | None) -> None:
-    """Read the bill and the jobs of a month and post what changed.
-
-    \b
-    Example:  hpctools-api reconcile --month 2026-10
-    """
-    from api.services.scheduler import by_hand
-    from api.services.site_file import SiteFile
-    from api.services.site_work import SiteWork
-
-    settings = read_settings()
-    now = int(time.time())
-    chosen = chosen_month(month, now)
-    if day_start(chosen.start) > now:
-        raise UsageError(f"{chosen} has not begun", "give the present month or one before it")
-    site_file = SiteFile(settings.site, settings.metric)
-    site_file.current()
-    with open_store(settings) as engine:
-        outcome = by_hand(engine, chosen, SiteWork(settings, site_file, engine), now)
-    click.echo(
-        f"{outcome.month}: new or changed: {outcome.bill_days} bill days, {outcome.jobs} jobs, "
-        f"{outcome.entries} ledger entries"
-        + (" (a newer run was there already)" if outcome.superseded else "")
-    )
-
-
-@cli.command()
-@click.option("--month", help="YYYY-MM; the present month when left out.")
 @click.option(
     "--account", default="root", show_default=True, help="A department, a lab, or root for the site."
 )
@@ -174,17 +147,3 @@ def statement(month: str | None, account: str, as_json: bool) -> None:
     with open_store(settings) as engine:
         found = read_statement(engine, site, site.by_name[account], chosen)
     print_statement(found, as_json)
-
-
-def chosen_month(text: str | None, now: int) -> Month:
-    """The month that was asked for, or the present one.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if text is None:
-        return Month.of(day_of(now))
-    try:
-        return Month.parse(text)
-    except BudgetError as error:
-        raise UsageError(error.message, error.remedy) from None

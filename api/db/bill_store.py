@@ -90,13 +90,16 @@ def current_frame(session: Session, sources: str | Sequence[str], metric: str, m
 def counted(session: Session, sources: Sequence[str], metric: str, month: Month) -> tuple[str, ...]:
     """The sources that a month's bill is made of.
 
-    They are the site's. Until one of its providers has told a month, what former sources told of it last
-    counts as well: that the bill is read elsewhere since takes nothing back.
+    They are the site's, and own nodes where they had a price. Until one of its providers has told a month,
+    what former sources told of it last counts as well: that the bill is read elsewhere since takes nothing
+    back.
 
     Args:
         sources: that the site has.
     """
     providers = {*sources} - {OWN_NODES}
+    if OWN_NODES not in sources and has_told(session, {OWN_NODES}, metric, month):
+        sources = (*sources, OWN_NODES)
     if not providers or has_told(session, providers, metric, month):
         return tuple(sources)
     others = (BillPull.metric == metric, BillPull.month == str(month), BillPull.source.not_in(sources))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from io import BytesIO
@@ -245,16 +245,14 @@ def _pack(table: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def digests(infos: Iterable[BatchInfo], days: Iterable[date], before: int = 0) -> Iterator[tuple[date, str]]:
-    """What each day's jobs depend on, as one text.
+def jobs_digest(infos: Iterable[BatchInfo], day: date, before: int = 0) -> str:
+    """What a day's jobs depend on, as one text.
 
     Args:
         before: seconds before the day that count as well.
     """
-    known = list(infos)
-    for day in days:
-        begin = day_start(day)
-        touching = [
-            f"{info.id}:{info.digest}" for info in known if info.touches(begin - before, begin + DAY_SECONDS)
-        ]
-        yield day, hashlib.sha256(",".join(touching).encode()).hexdigest()
+    begin = day_start(day)
+    touching = [
+        f"{info.id}:{info.digest}" for info in infos if info.touches(begin - before, begin + DAY_SECONDS)
+    ]
+    return hashlib.sha256(",".join(touching).encode()).hexdigest()

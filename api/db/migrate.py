@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 from api.db.engine import lock, reachable
 from hpctools.errors import BudgetError
 
-HEAD = "v0013"
+HEAD = "v0014"
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 

@@ -70,6 +70,23 @@ class ReservationPull(Base):
     content: Mapped[str] = mapped_column(Text)
 
 
+class OwnNodesNote(Base):
+    """What the site file said of own nodes when it was seen to say something new; of a day the newest counts.
+
+    Attributes:
+        first, end: the days that it counts for; `end` is exclusive.
+        content: JSON (`hpctools.budget.own_nodes.to_text`).
+    """
+
+    __tablename__ = "own_nodes_note"
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    first: Mapped[date] = mapped_column(Date)
+    end: Mapped[date] = mapped_column(Date)
+    noted_at: Mapped[int] = mapped_column(BigInteger)
+    content: Mapped[str] = mapped_column(Text)
+
+
 class AttributionRun(Base):
     """One reconciliation of a month that changed something.
 

@@ -14,8 +14,9 @@ from sqlalchemy.orm import Session
 from api.db.bill_models import BillDay
 from api.db.bill_store import counted, current_frame, is_awaited
 from api.db.day_store import Inputs, KnownDay, NewDay, coverage, known_days, sum_of
-from api.db.job_store import BatchInfo, JobsByDay, batches, digests
-from api.db.models import AttributionRun, JobBatch, ReservationPull
+from api.db.job_store import BatchInfo, JobsByDay, batches, jobs_digest
+from api.db.models import AttributionRun, JobBatch, OwnNodesNote, ReservationPull
+from api.db.own_nodes_store import history
 from api.db.reservation_store import on_day, reservations_of
 from hpctools.budget.attribution import Coverage, is_burst
 from hpctools.budget.attribution_table import DayBill, Used, day_bills, divide_day, used_on
@@ -28,7 +29,10 @@ from hpctools.budget.usage_table import Layout
 from hpctools.slurm.reservations import Reservation
 
 Head = tuple[int | None, ...]
-"""The newest run, jobs, bill and reservations of a store; another state of it has another head."""
+"""The newest run, jobs, bill, reservations and note of own nodes of a store; another state has another."""
+
+Sites = Mapping[date, BudgetSite]
+"""A site as each day of a month is divided by it: with the own nodes that it had then."""
 
 _NOTHING = DayBill({}, {})
 
@@ -50,7 +54,7 @@ class Division:
 
 def head(session: Session) -> Head:
     """The newest of what a division depends on."""
-    ids = (AttributionRun.id, JobBatch.id, BillDay.id, ReservationPull.id)
+    ids = (AttributionRun.id, JobBatch.id, BillDay.id, ReservationPull.id, OwnNodesNote.id)
     return tuple(session.scalar(select(func.max(column))) for column in ids)
 
 
@@ -66,14 +70,14 @@ def divide(session: Session, site: BudgetSite, month: Month, sources: tuple[str,
     """
     told = counted(session, sources, site.metric, month)
     bill = place_table(current_frame(session, told, site.metric, month), site)
-    bills = day_bills(bill)
-    infos = batches(session, month, reach(site))
+    bills, sites = day_bills(bill), history(session).sites(site, month.days)
+    infos = batches(session, month, furthest(sites))
     kept = kept_for(session, site, month)
-    inputs = inputs_of(site, month, bills, infos, now, kept)
+    inputs = inputs_of(sites, bills, infos, now, kept)
     known = known_days(session, month, site.metric)
     wanted = sorted({*known, *_eventful(bills, infos, month, now)})
     stale = [day for day in wanted if day not in known or known[day].inputs != inputs[day]]
-    new = dict(divided(session, site, stale, bills, infos, inputs, kept))
+    new = dict(divided(session, sites, stale, bills, infos, inputs, kept))
     knowledge = _knowledge(session, bill, known, new, now)
     # One that has not come by then does not come any more: the month is from before the export was made.
     late = now >= day_start(month.end) + INVOICED_DAYS * DAY_SECONDS
@@ -88,8 +92,7 @@ def kept_for(session: Session, site: BudgetSite, month: Month) -> tuple[Reservat
 
 
 def inputs_of(
-    site: BudgetSite,
-    month: Month,
+    sites: Sites,
     bills: Mapping[date, DayBill],
     infos: list[BatchInfo],
     now: int,
@@ -100,16 +103,20 @@ def inputs_of(
     Args:
         kept: reservations; a day that one touches has them with its jobs.
     """
-    jobs = dict(digests(infos, month.days, reach(site)))
-    policy = policy_digest(site)
+    policies = {id(site): policy_digest(site) for site in sites.values()}
     result = {}
-    for day in month.days:
+    for day, site in sites.items():
         begin = day_start(day)
         counted_to = max(begin, min(begin + DAY_SECONDS, now))
-        held = on_day(kept, day)
-        known = _digest((jobs[day], held)) if held else jobs[day]
-        result[day] = Inputs(_digest(bills.get(day, _NOTHING)), known, policy, counted_to)
+        jobs, held = jobs_digest(infos, day, reach(site)), on_day(kept, day)
+        known = _digest((jobs, held)) if held else jobs
+        result[day] = Inputs(_digest(bills.get(day, _NOTHING)), known, policies[id(site)], counted_to)
     return result
+
+
+def furthest(sites: Sites) -> int:
+    """The longest `reach` of some days."""
+    return max(map(reach, sites.values()))
 
 
 def reach(site: BudgetSite) -> int:
@@ -143,7 +150,7 @@ def _eventful(bills: Mapping[date, DayBill], infos: list[BatchInfo], month: Mont
 
 def divided(
     session: Session,
-    site: BudgetSite,
+    sites: Sites,
     stale: list[date],
     bills: Mapping[date, DayBill],
     infos: list[BatchInfo],
@@ -154,17 +161,18 @@ def divided(
 
     Args:
         stale: which, in ascending order.
-        infos: `batches` of the month, with what `reach` says.
+        infos: `batches` of the month, with what `furthest` says.
         kept: reservations of the month.
 
     Raises:
         BudgetError: the bill cannot be divided.
     """
-    times = [(day_start(day) - reach(site), day_start(day) + DAY_SECONDS) for day in stale]
+    times = [(day_start(day) - reach(sites[day]), day_start(day) + DAY_SECONDS) for day in stale]
     needed = [info for info in infos if any(info.touches(*time) for time in times)]
-    jobs, layout = JobsByDay(session, needed), Layout(site)
+    jobs, layout = JobsByDay(session, needed), None
     for day in stale:
         bill, counted_to = bills.get(day, _NOTHING), inputs[day].counted_to
+        layout = layout if layout is not None and layout.site is sites[day] else Layout(sites[day])
         before = _before(bill, jobs, layout, day)
         costs = divide_day(bill, jobs.of(day), layout, day, counted_to, before, kept)
         yield day, NewDay(inputs[day], costs)

@@ -75,6 +75,7 @@ class Outcome:
         bill_days, jobs: how many were new or had changed.
         entries: how many ledger entries were posted.
         superseded: a run with newer data was there already, nothing was posted.
+        kept_days: days that are over whose own nodes would have another bill by the site file of now.
     """
 
     month: Month
@@ -82,6 +83,7 @@ class Outcome:
     jobs: int = 0
     entries: int = 0
     superseded: bool = False
+    kept_days: int = 0
 
 
 def reconcile(

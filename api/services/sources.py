@@ -66,16 +66,19 @@ class RateCards:
         return rate_card.rows(self.prices, month, self.metric, int(self.clock()))
 
 
-def of_site(site: Site, metric: str, default_scope: str = "account") -> Combined:
+def of_site(
+    site: Site, metric: str, default_scope: str = "account", own: RateCards | None = None
+) -> Combined:
     """The sources that a site names.
 
     Args:
         metric: the site's cost measure.
         default_scope: of Cost Explorer, where the site does not say it: `account` or `cluster`.
+        own: what own nodes cost and did cost; what the site says of them now when None.
     """
     parts = [_provider(site, source, metric, default_scope) for source in site.billing.read_from]
-    cards = [RateCards(prices(site), metric)] if site.billing.rate_cards else []
-    return Combined((*parts, *cards))
+    cards = own or RateCards(prices(site), metric)
+    return Combined((*parts, *([cards] if cards.prices else [])))
 
 
 def _provider(site: Site, source: BillingSource, metric: str, default_scope: str) -> BillSource:

@@ -20,9 +20,10 @@ from api.db.exact import exact_sum
 from api.db.job_store import batches
 from api.db.ledger import lines, posted
 from api.db.models import AttributionRun, ClearingEntry, JobBatch, LedgerEntry, ReservationPull
+from api.db.own_nodes_store import history
 from api.db.reservation_store import digest_of
 from api.services import audit
-from api.services.division import divided, inputs_of, kept_for, reach
+from api.services.division import divided, furthest, inputs_of, kept_for
 from hpctools.budget.attribution_table import DayBill, DayCosts, amount, day_bills
 from hpctools.budget.bill_table import digest, unpack
 from hpctools.budget.money import ZERO, total
@@ -166,10 +167,11 @@ def _month(
     """The days of a month, without those that only the first release has divided."""
     told = counted(session, sources, site.metric, month)
     bills = day_bills(place_table(current_frame(session, told, site.metric, month), site))
-    infos = batches(session, month, reach(site))
+    sites = history(session).sites(site, month.days)
+    infos = batches(session, month, furthest(sites))
     known = known_days(session, month, site.metric)
     kept = kept_for(session, site, month)
-    present = inputs_of(site, month, bills, infos, 0, kept)
+    present = inputs_of(sites, bills, infos, 0, kept)
     result.days += len(known)
     for day in known.values():
         costs = _stored(session, day, result)
@@ -181,7 +183,7 @@ def _month(
     same = {day.day: day for day in known.values() if _comparable(day.inputs, present[day.day])}
     result.waiting += len(known) - len(same)
     as_counted = {name: day.inputs for name, day in same.items()}
-    for day_, new in divided(session, site, sorted(same), bills, infos, as_counted, kept):
+    for day_, new in divided(session, sites, sorted(same), bills, infos, as_counted, kept):
         if new.costs_digest != same[day_].costs_digest:
             result.found(day_, "divided anew from its bill and jobs, its parts are others than those stored")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from hpctools.budget.allowance import Calendar, Enforcement, Notify, Spec
+from hpctools.budget.billing_site import prices
 from hpctools.budget.tree import SITE_ACCOUNT, Account, Allowance, BudgetSite, NodeGroup, Weights
 from hpctools.site import Site, SiteAccount
 from hpctools.site.budget import Budget, Enforce
@@ -31,6 +32,7 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
         tag_key=site.billing.node_group_tag,
         metric=metric,
         currency=_currency(site),
+        prices=prices(site),
     )
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from hpctools.budget.allowance import Spec
+from hpctools.budget.rate_card import Price
 
 SITE_ACCOUNT = "root"
 
@@ -104,6 +105,7 @@ class BudgetSite:
         weights: of what a job's share of a node is measured by.
         tag_key: the cost allocation tag whose value names the node group.
         metric: Cost Explorer's name of the cost measure; one site uses one.
+        prices: of own nodes, by the rate cards.
     """
 
     cluster: str
@@ -117,6 +119,7 @@ class BudgetSite:
     pools: Mapping[str, PoolRule] = field(default_factory=dict)
     burst: bool = False
     weights: Weights = Weights()
+    prices: tuple[Price, ...] = ()
 
     @cached_property
     def by_name(self) -> dict[str, Account]:

@@ -104,6 +104,11 @@ def test_where_the_secret_cannot_be_written_there_is_no_token(tmp_path: Path) ->
         (("statement", "--account", "nowhere"), "there is no account 'nowhere'"),
         (("statement", "--month", "13-2026"), "expected YYYY-MM"),
         (("reconcile", "--month", "2199-01"), "2199-01 has not begun"),
+        (("reconcile", "--own-nodes-from", "monday"), "'monday' is no day; give one such as 20"),
+        (
+            ("reconcile", "--month", "2026-10", "--own-nodes-from", "2026-09-30"),
+            "2026-09-30 is no day of 2026-10; give --month 2026-09",
+        ),
     ],
 )
 def test_mistakes_are_one_line_without_a_traceback(arguments: tuple[str, ...], message: str) -> None:
@@ -178,6 +183,46 @@ def test_reconciling_from_aws_and_sacct_to_a_printed_statement(
     assert "cv" in table
     assert "$1,091.85" in table
     assert "charged to nobody" in table
+
+
+OWN = """
+cluster: {name: uni, slurm: "24.11", controllers: [ctl]}
+node_groups: [{name: own, count: 2, hardware: {sockets: 1, cores_per_socket: 8, memory_mib: 1000}}]
+departments: [{name: bio, supervisor: ada, partition: {node_groups: [own], max_time: 1-00:00:00}}]
+tiers: {normal: {priority: 100, default: true}}
+billing: {rate_cards: [{node_groups: [own], currency: EUR, per_node_hour: "1.00", since: 2026-01-01}]}
+"""
+
+
+def test_a_wrong_price_of_own_nodes_is_billed_anew_when_somebody_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(OWN)
+    sacct = tmp_path / "sacct"
+    sacct.write_text("#!/bin/sh\n")
+    sacct.chmod(0o755)
+    monkeypatch.setenv("HPCTOOLS_API_SITE", str(site))
+    monkeypatch.setenv("HPCTOOLS_API_SACCT", str(sacct))
+    reconcile = ("reconcile", "--month", "2026-03")
+
+    def spent() -> str:
+        return str(json.loads(api("statement", "--month", "2026-03", "--json").stdout)["spent"])
+
+    assert "31 bill days" in api(*reconcile).stdout
+    assert spent() == "1488"
+    site.write_text(OWN.replace("1.00", "0.75"))
+    assert api(*reconcile).stdout == (
+        "2026-03: new or changed: 0 bill days, 0 jobs, 0 ledger entries\n"
+        "31 days keep the bill that own nodes had: the site file has other counts or prices now; if they "
+        "were wrong before, --own-nodes-from bills these days anew (docs/budgets.md)\n"
+    )
+    assert spent() == "1488"
+    assert re.fullmatch(
+        r"2026-03: new or changed: 31 bill days, 0 jobs, \d+ ledger entries\n",
+        api(*reconcile, "--own-nodes-from", "2026-03-01").stdout,
+    )
+    assert spent() == "1116"
 
 
 def test_sources_that_are_away_end_with_exit_code_3(

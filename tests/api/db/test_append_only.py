@@ -13,6 +13,7 @@ TABLES = (
     "job_batch",
     "job_pull",
     "reservation_pull",
+    "own_nodes_note",
     "attribution_run",
     "run_coverage",
     "attributed_day",
@@ -31,6 +32,12 @@ def filled(engine: Engine, reconcile_november: Callable[[], Any]) -> Engine:
     change(
         engine,
         "INSERT INTO reservation_pull (month, seen_at, digest, content) VALUES ('2026-11', 1, '', '[]')",
+    )
+    # Only sites with nodes of their own have some.
+    change(
+        engine,
+        'INSERT INTO own_nodes_note (first, "end", noted_at, content) '
+        "VALUES ('2026-11-01', '2026-12-01', 1, '{}')",
     )
     return engine
 

@@ -1,0 +1,29 @@
+"""What the site file said of own nodes, by day."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+from api.db.migrations.append_only import refuse_changes
+
+revision = "v0014"
+down_revision = "v0013"
+
+ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def upgrade() -> None:
+    op.create_table(
+        "own_nodes_note",
+        sa.Column("id", ID, primary_key=True),
+        sa.Column("first", sa.Date, nullable=False),
+        sa.Column("end", sa.Date, nullable=False),
+        sa.Column("noted_at", sa.BigInteger, nullable=False),
+        sa.Column("content", sa.Text, nullable=False),
+    )
+    refuse_changes("own_nodes_note")
+
+
+def downgrade() -> None:
+    op.drop_table("own_nodes_note")
