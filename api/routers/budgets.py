@@ -37,7 +37,6 @@ from api.services.budgets import (
     Change,
     OvertakenError,
     approve,
-    in_effect,
     parts_state,
     set_budget,
     split,
@@ -46,7 +45,7 @@ from api.services.budgets import (
     versions_of,
 )
 from api.services.spending import Outlook, read_outlook
-from hpctools.budget.allowance import period_of
+from hpctools.budget.allowance import in_effect, period_of
 from hpctools.budget.month import day_of
 from hpctools.budget.spec_words import parse_spec
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite

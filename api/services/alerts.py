@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 
 from api.db.budget_models import AlertAttempt, AlertMessage, BudgetAlert
 from api.db.engine import reading, writing
-from api.services.budgets import in_effect, is_new, record_site, versions
+from api.services.budgets import is_new, record_site, versions
 from api.services.spending import Outlook, read_outlooks
-from hpctools.budget.allowance import Notify
+from hpctools.budget.allowance import Notify, in_effect
 from hpctools.budget.money import to_places
 from hpctools.budget.month import day_of, moment
 from hpctools.budget.thresholds import Due, due

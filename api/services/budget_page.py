@@ -11,8 +11,9 @@ from sqlalchemy.orm import Session
 from api.auth.principal import Principal
 from api.db.budget_models import BudgetApproval
 from api.db.engine import reading
-from api.services.budgets import Stored, in_effect, parts_state, state_of, versions
+from api.services.budgets import Stored, parts_state, state_of, versions
 from api.services.spending import Outlook, read_outlook
+from hpctools.budget.allowance import in_effect
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
 

@@ -19,7 +19,7 @@ from api.db.engine import reading, writing
 from api.services import audit
 from api.services.kept import Kept, KeptByStore, Same
 from api.services.store_state import money_state
-from hpctools.budget.allowance import Approval, Spec, Version, check_split, period_of
+from hpctools.budget.allowance import Approval, Spec, Version, check_split, in_effect, period_of
 from hpctools.budget.from_site import monthly
 from hpctools.budget.month import day_of
 from hpctools.budget.spec_words import parse_spec, spell_spec
@@ -153,16 +153,6 @@ def approvals(session: Session, account: str) -> list[Approval]:
     """What was granted beyond an account's budget, ever."""
     query = select(BudgetApproval).where(BudgetApproval.account == account).order_by(BudgetApproval.id)
     return [Approval(row.granted, row.amount, row.until) for row in session.scalars(query)]
-
-
-def in_effect(known: Sequence[Stored], day: date) -> Stored | None:
-    """The budget of the period that a day lies in."""
-    counting = [row for row in known if row.effective <= day]
-    if not counting:
-        return None
-    period = period_of(counting[-1].spec.calendar, day)
-    later = [row for row in known if period is not None and row.effective < period.end]
-    return (later or counting)[-1]
 
 
 def record_site(session: Session, site: BudgetSite, at: int) -> None:

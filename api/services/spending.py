@@ -17,11 +17,11 @@ from api.db.access_models import Reconciliation, ReconciliationEvent
 from api.db.budget_models import BurnReading
 from api.db.engine import reading
 from api.db.models import AttributionRun
-from api.services.budgets import Stored, approvals, approvals_of_all, in_effect, versions, versions_of
+from api.services.budgets import Stored, approvals, approvals_of_all, versions, versions_of
 from api.services.burning import stored
 from api.services.month_days import MonthDays, read_month_days
 from api.services.statements import read_statement
-from hpctools.budget.allowance import Approval, Period, Spendable, period_of, spendable
+from hpctools.budget.allowance import Approval, Period, Spendable, in_effect, period_of, spendable
 from hpctools.budget.burn import Burn
 from hpctools.budget.forecast import MOST_DAYS, Forecast, forecast
 from hpctools.budget.money import ZERO, difference, percent, total

@@ -10,7 +10,7 @@ from decimal import Decimal
 from sqlalchemy import Engine
 
 from api.db.engine import reading
-from api.services.budgets import Stored, approvals_of_all, in_effect, versions, versions_of
+from api.services.budgets import Stored, approvals_of_all, versions, versions_of
 from api.services.reports import Report
 from api.services.spending import (
     Spending,
@@ -28,6 +28,7 @@ from hpctools.budget.allowance import (
     PeriodKind,
     Spendable,
     counts,
+    in_effect,
     period_of,
     spendable,
 )

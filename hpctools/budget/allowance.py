@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, TypeVar
 
 from hpctools.budget.money import ZERO, difference, total
 from hpctools.errors import BudgetError
@@ -176,6 +176,23 @@ def period_of(calendar: Calendar, day: date) -> Period | None:
     begins = _begins(calendar, day.year)
     first = max(begin for begin in begins if begin <= day)
     return Period(first, min(begin for begin in begins if begin > day))
+
+
+AnyVersion = TypeVar("AnyVersion", bound=Version)
+
+
+def in_effect(known: Sequence[AnyVersion], day: date) -> AnyVersion | None:
+    """The budget of the period that a day lies in: the last that begins before the period is over.
+
+    Args:
+        known: of one account, by `effective`; of two of a day the later one counts.
+    """
+    begun = [version for version in known if version.effective <= day] or list(known[:1])
+    period = period_of(begun[-1].spec.calendar, day) if begun else None
+    if period is None:
+        return begun[-1] if begun and begun[-1].effective <= day else None
+    within = [version for version in known if version.effective < period.end]
+    return within[-1] if within else None
 
 
 def spendable(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime, timezone
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
 from typing import Any
 from urllib.parse import quote
 
 import click
 
+from hpctools.budget.allowance import Version, in_effect
 from hpctools.budget.service import MissingError, Service, find_service
 from hpctools.cli import budget_text
 from hpctools.cli.budget_enforce import enforce
@@ -192,15 +194,31 @@ def _outlooks(here: Service) -> Iterator[Any]:
 
 
 def _present(here: Service, account: str, effective: str | None) -> tuple[dict[str, Any], str]:
-    """The budget that an account has on a day (today when None), and the tag of the state of all.
+    """The budget of the period that a day (today when None) lies in, and the tag of the state of all.
 
-    One that is to come is none of it: what it has otherwise would count from now on.
+    One of a period to come is none of it: what it has otherwise would count from now on.
     """
+    from hpctools.budget.spec_words import parse_spec  # slow to import: the site file's models
+
     answer, tag = here.look(path(account, "budget"))
-    known = answer["versions"]
-    day = effective or _last_day(here, account)
-    begun = [each for each in known if each["effective"] <= day]
-    return (dict(begun[-1]["budget"]) if begun else {}), tag
+    told = ((_day(each["effective"]), each["budget"]) for each in answer["versions"])
+    known = [_Worded(day, parse_spec(words), words) for day, words in told]
+    found = in_effect(known, _day(effective or _last_day(here, account)))
+    return (dict(found.words) if found else {}), tag
+
+
+@dataclass(frozen=True)
+class _Worded(Version):
+    """A budget as the service told it."""
+
+    words: dict[str, Any]
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no day", "expected for example 2026-11-30") from None
 
 
 def _last_day(here: Service, account: str) -> str:

@@ -144,6 +144,31 @@ def test_what_is_planned_for_january_does_not_begin_with_another_change(call: Ca
     assert (last["amount"], last["enforce"]["policy"]) == ("31000.00", "block")
 
 
+def test_what_is_changed_from_a_day_on_is_the_budget_of_the_period_that_the_day_lies_in(call: Call) -> None:
+    """January's budget was planned from the 15th; the words of before were copied for all of January."""
+    planned = ("--amount", "30000.00", "--effective", "2027-01-15", "--why", "next year")
+    assert call("set", "nlp", *planned).exit_code == 0
+    changed = ("--alert-at", "80", "--effective", "2027-01-10", "--why", "told late")
+    assert call("set", "nlp", *changed).exit_code == 0
+    last = json.loads(call("show", "nlp", "--json").stdout)["versions"][-1]["budget"]
+    assert (last["amount"], last["alert_at"]) == ("30000.00", [80])
+    # December is another period.
+    before = ("--alert-at", "70", "--effective", "2026-12-31", "--why", "and before")
+    assert call("set", "nlp", *before).exit_code == 0
+    told = json.loads(call("show", "nlp", "--json").stdout)["versions"]
+    amounts = {each["effective"]: each["budget"]["amount"] for each in told}
+    assert amounts["2026-12-31"] == "25000.00"
+
+
+def test_a_first_budget_that_is_planned_counts_for_all_of_its_period(call: Call) -> None:
+    planned = ("--amount", "300.00", "--effective", "2027-01-15", "--why", "next year")
+    assert call("set", "nlp-lab-b", *planned).exit_code == 0
+    done = call("set", "nlp-lab-b", "--alert-at", "80", "--effective", "2027-01-10", "--why", "told late")
+    assert done.exit_code == 0
+    last = json.loads(call("show", "nlp-lab-b", "--json").stdout)["versions"][-1]["budget"]
+    assert (last["amount"], last["alert_at"]) == ("300.00", [80])
+
+
 def test_a_budget_that_is_only_planned_does_not_begin_with_another_change(call: Call) -> None:
     planned = ("--amount", "300.00", "--effective", "2027-01-01", "--why", "next year")
     assert call("set", "nlp-lab-b", *planned).exit_code == 0

@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 
 from api.db.engine import reading
 from api.services.alerts import Alert, listed, raise_alerts
-from api.services.budgets import Change, approve, in_effect, set_budget, versions
-from hpctools.budget.allowance import Notify, Spec
+from api.services.budgets import Change, approve, set_budget, versions
+from hpctools.budget.allowance import Notify, Spec, in_effect
 from hpctools.budget.money import to_places
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import BudgetSite

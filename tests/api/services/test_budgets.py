@@ -19,7 +19,6 @@ from api.services.budgets import (
     Change,
     Stored,
     approve,
-    in_effect,
     record_site,
     set_budget,
     split,
@@ -27,7 +26,7 @@ from api.services.budgets import (
     with_budgets,
 )
 from api.services.spending import read_outlook
-from hpctools.budget.allowance import Calendar, Spec
+from hpctools.budget.allowance import Calendar, Spec, in_effect
 from hpctools.budget.tree import BudgetSite
 from hpctools.errors import BudgetError
 
