@@ -7,6 +7,7 @@ it is as it was known then.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
@@ -84,7 +85,13 @@ def knowledge(session: Session, month: Month, metric: str, known_on: int | None 
         billed_through=run.billed_through,
         estimated=run.estimated,
         coverage=coverage(session, ids) if ids else _old_coverage(session, run.id),
+        billed_by=billed_by(run),
     )
+
+
+def billed_by(run: AttributionRun) -> dict[str, date]:
+    """The last day on which each source of a run's bill had nodes; empty where it is not known."""
+    return {source: date.fromisoformat(day) for source, day in json.loads(run.billed_by).items()}
 
 
 def charges(
@@ -232,6 +239,7 @@ def _insert(
         metric=metric,
         as_of=now.as_of,
         billed_through=now.billed_through,
+        billed_by=json.dumps({source: str(day) for source, day in now.billed_by.items()}),
         estimated=now.estimated,
         final=now.is_over(month) and not now.estimated,
     )

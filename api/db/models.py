@@ -91,6 +91,7 @@ class AttributionRun(Base):
     """One reconciliation of a month that changed something.
 
     Attributes:
+        billed_by: the last day on which each source of the bill had nodes, JSON; `{}` of earlier releases.
         estimated: the bill may still change, or jobs ran.
         final: the month was over and nothing of it estimated; later entries are corrections.
     """
@@ -103,6 +104,7 @@ class AttributionRun(Base):
     metric: Mapped[str] = mapped_column(String(32))
     as_of: Mapped[int] = mapped_column(BigInteger)
     billed_through: Mapped[date | None] = mapped_column(Date)
+    billed_by: Mapped[str] = mapped_column(Text, default="{}", server_default="{}")
     estimated: Mapped[bool]
     final: Mapped[bool]
 

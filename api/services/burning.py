@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from api.db.bill_models import BillDay
 from api.db.bill_store import current_frame
 from api.db.budget_models import BurnReading
 from api.db.engine import reading, writing
-from api.db.ledger import last_run
+from api.db.ledger import billed_by, last_run
 from hpctools.budget.bill_table import rows_of
 from hpctools.budget.burn import Burn, Rate, RunningJob, burn, rates
 from hpctools.budget.month import Month, day_of, day_start
@@ -76,10 +76,11 @@ def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dic
     today = day_of(now)
     with reading(engine) as session:
         known = current_rates(session, site, today)
-        posted = _posted(session, site, today) or today
+        posted = _posted(session, site, today)
     earliest = today - timedelta(days=LONGEST_DAYS)
     first = {
-        name: max(min(rate.billed, posted) + timedelta(days=1), earliest) for name, rate in known.items()
+        name: max(min(rate.billed, posted(rate.source)) + timedelta(days=1), earliest)
+        for name, rate in known.items()
     }
     recent = list(jobs.since(min([*first.values(), today]), now))
     since = {name: day_start(day) for name, day in first.items()}
@@ -93,11 +94,20 @@ def measure(engine: Engine, site: BudgetSite, jobs: RecentJobs, now: int) -> dic
     return found
 
 
-def _posted(session: Session, site: BudgetSite, today: date) -> date | None:
-    """The last billed day that the books have: a bill that was read and not divided yet is in no figure."""
+def _posted(session: Session, site: BudgetSite, today: date) -> Callable[[str], date]:
+    """The last billed day of a source that the books have: what was read and not divided is in no figure.
+
+    Where there are no books it is today; those of earlier releases do not tell their sources apart.
+    """
     month = Month.of(today)
-    runs = (last_run(session, each, site.metric) for each in (month, month.previous))
-    return next((run.billed_through for run in runs if run and run.billed_through), None)
+    found = (last_run(session, each, site.metric) for each in (month.previous, month))
+    runs = [run for run in found if run is not None]
+    of_source: dict[str, date] = {}
+    for run in runs:
+        of_source |= billed_by(run)
+    together = max((run.billed_through for run in runs if run.billed_through), default=date.min)
+    others = date.min if of_source else together if runs else today
+    return lambda source: of_source.get(source, others)
 
 
 def _row(at: int, account: str, burn: Burn) -> dict[str, Any]:

@@ -202,4 +202,11 @@ def _knowledge(
         billed_through=last if isinstance(last, date) else None,
         estimated=bill.is_empty() or bool(bill["estimated"].any()) or any(provisional),
         coverage={name: old.get(name, none) + fresh.get(name, none) for name in sorted({*old, *fresh})},
+        billed_by=_billed_by(bill),
     )
+
+
+def _billed_by(bill: pl.DataFrame) -> dict[str, date]:
+    """The last day on which each source has billed any nodes, as `burn.rates` asks for it."""
+    nodes = bill.filter((pl.col("node_group") != "") & (pl.col("node_hours").cast(pl.Float64) > 0))
+    return dict(nodes.group_by("source").agg(pl.col("day").max()).sort("source").iter_rows())

@@ -54,6 +54,7 @@ class Rate:
         per_node_hour: in `currency`, rounded to six decimal places.
         day: the last billed day that it was worked out from.
         billed: the last day on which whoever bills the group has billed any nodes.
+        source: who that is.
     """
 
     node_group: str
@@ -61,6 +62,7 @@ class Rate:
     currency: str
     day: date
     billed: date
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,19 +104,23 @@ def rates(rows: Iterable[BillRow], currency: str) -> dict[str, Rate]:
             paid = total(amount for key in last for amount in cost[key])
             ran = total(amount for key in last for amount in hours[key])
             per_hour = _rounded(Fraction(paid) / Fraction(ran))
-            found[name] = Rate(name, per_hour, currency, last[-1][1], through[name])
+            found[name] = Rate(name, per_hour, currency, last[-1][1], *through[name])
     return found
 
 
-def _through(rows: Iterable[BillRow]) -> dict[str, date]:
-    """How far the bill of each node group reaches: own nodes have one by the hour, a cloud's is days late."""
+def _through(rows: Iterable[BillRow]) -> dict[str, tuple[date, str]]:
+    """How far the bill of each node group reaches, and whose: own nodes' is by the hour, a cloud's days late.
+
+    Of several that bill a group it is the one that reaches furthest.
+    """
     ran = {(row.node_group, row.source, row.day) for row in rows if row.node_group and row.node_hours > 0}
     of_source: dict[str, date] = {}
     for _, source, day in ran:
         of_source[source] = max(day, of_source.get(source, day))
-    of_group: dict[str, date] = {}
+    of_group: dict[str, tuple[date, str]] = {}
     for group, source, _ in ran:
-        of_group[group] = max(of_source[source], of_group.get(group, of_source[source]))
+        furthest = (of_source[source], source)
+        of_group[group] = max(furthest, of_group.get(group, furthest))
     return of_group
 
 

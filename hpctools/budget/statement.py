@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from typing import Literal
@@ -32,12 +32,14 @@ class Knowledge:
         billed_through: the last day that the bill has rows of.
         estimated: the provider may still change the bill, or jobs were running.
         coverage: by account that ran jobs.
+        billed_by: the last day on which each source of the bill had nodes; empty where it is not known.
     """
 
     as_of: int
     billed_through: date | None
     estimated: bool
     coverage: Mapping[str, Coverage]
+    billed_by: Mapping[str, date] = field(default_factory=dict)
 
     def is_over(self, month: Month) -> bool:
         """Whether the month had ended then."""

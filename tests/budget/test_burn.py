@@ -64,7 +64,7 @@ def test_a_rate_is_what_a_groups_nodes_cost_by_their_hours() -> None:
     ]
     paid, hours, last = 7 * 480 + 24, 7 * 24, date(2026, 11, 17)
     assert rates(rows, "USD") == {
-        "gpu": Rate("gpu", Decimal(paid / hours).quantize(Decimal("0.000001")), "USD", last, last)
+        "gpu": Rate("gpu", Decimal(paid / hours).quantize(Decimal("0.000001")), "USD", last, last, "aws-ce")
     }
 
 

@@ -16,6 +16,7 @@ from api.db.engine import reading, writing
 from api.services import runs
 from api.services.burning import LONGEST_DAYS, current_rates, measure
 from api.services.reconcile import Outcome, reconcile
+from api.services.sources import Combined
 from api.services.spending import burn_of_all, last_burn, read_outlook, read_outlooks
 from api.services.watch import Watcher
 from hpctools.budget.allowance import Calendar
@@ -201,6 +202,49 @@ def test_what_is_billed_and_not_divided_yet_still_counts_as_unbilled(
         reconcile(engine, site, november, bills, Away(), later)
     found = measure(engine, site, Running(now - 86400), later)["nlp-lab-a"]
     assert found.unbilled == found.per_hour * ((later - day_start(day_of(now)) - 86400) // 3600)
+
+
+@pytest.mark.parametrize("was_posted", [True, False])
+def test_what_is_billed_and_not_divided_yet_counts_beside_own_nodes_that_are_billed_today(
+    was_posted: bool, engine: Engine, site: BudgetSite, november: Month, bills: Any, jobs: Any, now: int
+) -> None:
+    """The books have today of own nodes, and of the cloud three days less than what was read (or nothing)."""
+
+    class Own:
+        name = "rate-card"
+        day = day_of(now)
+
+        def rows(self, month: Month) -> Any:
+            words = (
+                self.name,
+                self.day,
+                "shared",
+                "node-hours",
+                site.metric,
+                "USD",
+                Decimal(24),
+                Decimal(12),
+            )
+            return [BillRow(*words)]
+
+    class Away:
+        def windows(self, month: Month, now: int) -> Any:
+            raise UnreachableError("slurmdbd did not answer in time")
+
+    own, known = Own(), bills.rows(november)
+    bills.months[november] = known if was_posted else ()
+    reconcile(engine, site, november, Combined((bills, own)), jobs, now)
+    own.day = day_of(now + 3 * 86400)
+    reconcile(engine, site, november, Combined((bills, own)), jobs, now + 3 * 86400)
+    more = [replace(row, day=row.day + timedelta(days=3)) for row in known if row.day == day_of(now)]
+    bills.months[november] = (*known, *more)
+    later = now + 3 * 86400 + 60
+    with pytest.raises(UnreachableError):
+        reconcile(engine, site, november, Combined((bills, own)), Away(), later)
+    found = measure(engine, site, Running(now - 20 * 86400), later)["nlp-lab-a"]
+    first = day_of(now) + timedelta(days=1) if was_posted else day_of(later) - timedelta(days=LONGEST_DAYS)
+    hours = Decimal(later - day_start(first)) / 3600
+    assert abs(found.unbilled - found.per_hour * hours) < Decimal("0.0001")
 
 
 def test_of_a_bill_that_does_not_come_only_the_last_days_are_guessed(

@@ -1,4 +1,4 @@
-"""What the site file said of own nodes, by day."""
+"""What the site file said of own nodes, by day, and how far each source's bill was posted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def upgrade() -> None:
         sa.Column("content", sa.Text, nullable=False),
     )
     refuse_changes("own_nodes_note")
+    op.add_column("attribution_run", sa.Column("billed_by", sa.Text, nullable=False, server_default="{}"))
 
 
 def downgrade() -> None:
+    op.drop_column("attribution_run", "billed_by")
     op.drop_table("own_nodes_note")
