@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hpctools.errors import SubmitError
+from hpctools.errors import SubmitError, UsageError
 from hpctools.submit.estimate import Estimate, Left, Rate, estimate, read_asked, read_left, read_rates
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.prices import Known, find_source, look
 
+POLICIES = ("ask", "tell", "off", "refuse")
 _LATE = 3600
 T = TypeVar("T")
 
@@ -26,9 +27,9 @@ def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
 
     Raises:
         SubmitError: the site refuses, or the run's policy file makes no sense.
-        UsageError: the policy file and `--nodes` do not fit together.
+        UsageError: $HPCTOOLS_BUDGET is none of these, or the policy file and `--nodes` do not fit together.
     """
-    policy = os.environ.get("HPCTOOLS_BUDGET", "ask")
+    policy = _policy(os.environ)
     source = find_source(os.environ)
     if policy == "off" or intent.effective("test-only") is not None:
         return True
@@ -43,6 +44,16 @@ def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
     if intent.effective("quiet") is None:
         print(f"hp-submit: {said}", file=sys.stderr)
     return "yes" in flags or policy != "ask" or not _is_a_person() or _agrees()
+
+
+def _policy(environment: Mapping[str, str]) -> str:
+    stated = environment.get("HPCTOOLS_BUDGET") or "ask"
+    if stated not in POLICIES:
+        raise UsageError(
+            f"HPCTOOLS_BUDGET is {stated!r}, which is no policy",
+            "it may be ask, tell, off or refuse; if you have not set it yourself, tell your administrator",
+        )
+    return stated
 
 
 def _read(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any] | None) -> T | None:

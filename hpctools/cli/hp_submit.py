@@ -179,7 +179,7 @@ def _serve() -> int:
 
 def _may_submit(intent: Intent, flags: frozenset[str]) -> bool:
     """Whether the person and the site agree to what it costs; without a budget service there is none."""
-    if not os.environ.get("HPCTOOLS_API") and os.environ.get("HPCTOOLS_BUDGET") != "refuse":
+    if not os.environ.get("HPCTOOLS_API") and not os.environ.get("HPCTOOLS_BUDGET"):
         return True
     from hpctools.cli.estimate import may_submit
 

@@ -243,6 +243,28 @@ WORDS = [(word,) for word in ("rates", "partitions", *OUTLOOK)] + [
 ]
 
 
+@pytest.mark.parametrize("word", ["refues", "Refuse", "none", "off "])
+@pytest.mark.parametrize("api_is_named", [True, False])
+def test_a_word_that_is_no_policy_is_refused_with_those_that_are(
+    environment: dict[str, str], word: str, api_is_named: bool
+) -> None:
+    """A site that meant `refuse` would have had everything submitted."""
+    known = environment if api_is_named else {k: v for k, v in environment.items() if k != "HPCTOOLS_API"}
+    refused = submit({**known, "HPCTOOLS_BUDGET": word}, *JOB)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        f"hp-submit: HPCTOOLS_BUDGET is {word!r}, which is no policy; it may be ask, tell, off or refuse; "
+        "if you have not set it yourself, tell your administrator\n"
+    )
+
+
+def test_an_empty_word_is_none(environment: dict[str, str], api: Api) -> None:
+    filled(environment, api)
+    assert seen(submit({**environment, "HPCTOOLS_BUDGET": ""}, *JOB)) == (0, COSTS)
+    without = {k: v for k, v in environment.items() if k != "HPCTOOLS_API"}
+    assert submit({**without, "HPCTOOLS_BUDGET": ""}, *JOB).returncode == 0
+
+
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from([(), ("partitions", "nlp"), ("rates", 0), *WORDS]), value=VALUES)
 @pytest.mark.parametrize("policy", ["tell", "refuse"])
