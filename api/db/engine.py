@@ -53,6 +53,37 @@ class StoreError(UnreachableError):
     """The database cannot be used; what was at work on it is not stored."""
 
 
+class DamagedError(StoreError):
+    """The database is there, and what is in it cannot be read."""
+
+    exit_code = 1
+
+
+_NO_DATABASE = "file is not a database"
+_DAMAGED = ("malformed", _NO_DATABASE)
+# PostgreSQL's data_corrupted and index_corrupted.
+_DAMAGED_STATES = ("XX001", "XX002")
+_MEND = (
+    "stop the service, keep the database as it is (an SQLite file is moved away with its -wal and -shm), and "
+    "restore the last backup that verifies (docs/budget-operation.md, Backup and restore)"
+)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether a driver's error says that the database is damaged, not that it is away."""
+    if isinstance(error, sqlite3.Error):
+        return any(word in str(error) for word in _DAMAGED)
+    return getattr(error, "sqlstate", None) in _DAMAGED_STATES
+
+
+def damaged(reason: str, name: str = "that HPCTOOLS_API_DATABASE_URL names") -> DamagedError:
+    """What to say of a live database that is damaged: another backup of it would be no better."""
+    if _NO_DATABASE in reason:
+        first = "check that HPCTOOLS_API_DATABASE_URL names the right file; if it does, "
+        return DamagedError(f"the database {name} is damaged, or none: {reason}", first + _MEND)
+    return DamagedError(f"the database {name} is damaged: {reason}", _MEND)
+
+
 @contextmanager
 def writing(engine: Engine, wait_ms: int | None = None) -> Iterator[Session]:
     """A transaction of the only writer: others wait for it, all of it is stored or nothing.
@@ -101,14 +132,18 @@ def reachable() -> Iterator[None]:
     """Failures of the database as ours; an IntegrityError passes, it is about what was to be stored.
 
     Raises:
-        StoreError: the database does not answer, or is none, or not ours.
+        DamagedError: the database is damaged.
+        StoreError: it does not answer, or is none, or not ours.
     """
     try:
         yield
     except IntegrityError:
         raise
     except (DatabaseError, PoolTimeout) as error:
-        reason = str(getattr(error, "orig", error)).strip().splitlines()[0]
+        driver = getattr(error, "orig", error)
+        reason = str(driver).strip().splitlines()[0]
+        if is_damage(driver):
+            raise damaged(reason) from error
         raise StoreError(
             f"the database cannot be used: {reason}", "check HPCTOOLS_API_DATABASE_URL and that it runs"
         ) from error

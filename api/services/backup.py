@@ -11,7 +11,7 @@ from pathlib import Path
 from sqlalchemy import make_url
 from sqlalchemy.engine import URL
 
-from api.db.engine import connect
+from api.db.engine import connect, damaged, is_damage
 from api.db.migrate import current
 from hpctools.errors import BudgetError, UnreachableError, UsageError
 from hpctools.remote.settling import put_in_place
@@ -29,7 +29,8 @@ def backup(database_url: str, target: Path) -> None:
 
     Raises:
         UsageError: the file is there already, or it cannot be written.
-        UnreachableError: the database does not answer.
+        DamagedError: the database is damaged.
+        UnreachableError: it does not answer.
     """
     url = make_url(database_url)
     if target.exists():
@@ -119,11 +120,15 @@ def _copy_sqlite(source: Path, target: Path) -> None:
             closing(sqlite3.connect(target)) as new,
         ):
             old.backup(new)
-            _check(new, source)
+            wrong = _wrong_with(new)
     except sqlite3.Error as error:
+        if is_damage(error):
+            raise damaged(str(error), str(source)) from None
         raise UnreachableError(
-            f"the database cannot be copied: {error}", "see what is wrong with it"
+            f"the database {source} cannot be copied: {error}", "see that nothing else holds or removes it"
         ) from None
+    if wrong:
+        raise damaged(wrong, str(source))
 
 
 def _restore_sqlite(source: Path, target: Path) -> None:
@@ -179,9 +184,14 @@ def _opened(path: Path, how: str) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection, source: Path) -> None:
-    found = connection.execute("PRAGMA integrity_check").fetchone()[0]
-    if found != "ok":
-        raise BudgetError(f"{source} is damaged: {found}", "use another backup")
+    if wrong := _wrong_with(connection):
+        raise BudgetError(f"{source} is damaged: {wrong}", "use another backup")
+
+
+def _wrong_with(connection: sqlite3.Connection) -> str:
+    """What SQLite finds wrong first, in one line; empty when all is well."""
+    found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    return "" if found == "ok" else found.splitlines()[-1]
 
 
 def _demand_store(connection: sqlite3.Connection, source: Path) -> None:

@@ -118,6 +118,19 @@ def test_mistakes_are_one_line_without_a_traceback(arguments: tuple[str, ...], m
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize("first", [0, 4096])
+def test_a_damaged_database_is_told_by_every_command_with_what_to_do(tmp_path: Path, first: int) -> None:
+    api("migrate")
+    file = tmp_path / "api.sqlite"
+    content = file.read_bytes()
+    file.write_bytes(content[:first] + b"\xff" * (len(content) - first))
+    for words in (("verify",), ("token", "list"), ("audit", "verify"), ("backup", str(tmp_path / "backup"))):
+        done = api(*words, check=False)
+        assert (done.code, len(done.stderr.splitlines())) == (1, 1), done
+        assert "is damaged" in done.stderr
+        assert "restore the last backup" in done.stderr
+
+
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HPCTOOLS_API_METRIC", "Cost")
     done = api("migrate", check=False)

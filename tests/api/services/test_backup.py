@@ -18,7 +18,7 @@ from api.db.migrate import HEAD, upgrade
 from api.db.schema import Base
 from api.services import tokens
 from api.services.backup import backup, restore
-from hpctools.errors import BudgetError, UnreachableError, UsageError
+from hpctools.errors import BudgetError, HpctoolsError, UnreachableError, UsageError
 
 
 @pytest.fixture
@@ -115,6 +115,51 @@ def test_a_damaged_backup_is_refused_and_nothing_is_left(tmp_path: Path) -> None
     with pytest.raises(BudgetError, match="damaged"):
         restore(f"sqlite:///{another}", file)
     assert not another.exists()
+
+
+def damage(file: Path, first: int, last: int) -> None:
+    """Overwrite some of a file's bytes."""
+    data = bytearray(file.read_bytes())
+    data[first:last] = b"\xff" * (last - first)
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("place", [(0, 64), (4096, 8192), (8192, 40960)])
+def test_a_damaged_database_is_told_apart_from_a_damaged_backup(
+    store_url: str, tmp_path: Path, place: tuple[int, int]
+) -> None:
+    """It said to use another backup of what was to be backed up."""
+    damage(tmp_path / "store.sqlite", *place)
+    with pytest.raises(HpctoolsError) as caught:
+        backup(store_url, tmp_path / "backup")
+    _is_told(caught.value, tmp_path)
+
+
+def test_a_database_whose_index_lacks_a_row_is_damaged(store_url: str, tmp_path: Path) -> None:
+    """It can be read and copied; SQLite's own check finds it."""
+    with closing(sqlite3.connect(tmp_path / "store.sqlite")) as connection:
+        connection.executescript(
+            "CREATE TABLE t (a INTEGER); CREATE INDEX i ON t (a); PRAGMA writable_schema=1"
+        )
+        index = connection.execute("SELECT * FROM sqlite_master WHERE name = 'i'").fetchone()
+        connection.execute("DELETE FROM sqlite_master WHERE name = 'i'")
+        connection.commit()
+    with closing(sqlite3.connect(tmp_path / "store.sqlite")) as connection:
+        connection.executescript("INSERT INTO t VALUES (1); PRAGMA writable_schema=1")
+        connection.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", index)
+        connection.commit()
+    with pytest.raises(HpctoolsError) as caught:
+        backup(store_url, tmp_path / "backup")
+    _is_told(caught.value, tmp_path)
+
+
+def _is_told(error: HpctoolsError, folder: Path) -> None:
+    told = str(error)
+    assert told.startswith(f"the database {folder}/store.sqlite is damaged")
+    assert "stop the service, keep the database as it is" in told
+    assert "use another backup" not in told
+    assert (error.exit_code, "\n" in told) == (1, False)
+    assert [path.name for path in folder.iterdir() if not path.name.startswith("store.sqlite")] == []
 
 
 def begin_store(connection: sqlite3.Connection) -> None:
