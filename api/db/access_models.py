@@ -106,7 +106,10 @@ class ReconciliationEvent(Base):
     """
 
     __tablename__ = "reconciliation_event"
-    __table_args__ = (Index("reconciliation_event_by_run", "reconciliation_id", "id"),)
+    __table_args__ = (
+        Index("reconciliation_event_by_run", "reconciliation_id", "id"),
+        Index("reconciliation_event_by_time", "state", "at"),
+    )
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)
     reconciliation_id: Mapped[int] = mapped_column(ForeignKey("reconciliation.id"))

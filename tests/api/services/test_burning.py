@@ -9,8 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event, insert, text
 
+from api.db.access_models import Reconciliation, ReconciliationEvent
 from api.db.bill_store import Pulled, append_pulled
 from api.db.engine import reading, writing
 from api.services import runs
@@ -176,6 +177,43 @@ def test_a_reading_from_while_a_bill_was_posted_counts_no_more(
     assert counted(later + 60) == 0
     measure(engine, site, Running(now - 86400), later + 120)
     assert counted(later + 120) > 0
+
+
+def test_whether_a_bill_was_posted_since_a_reading_is_asked_of_few_events(
+    engine: Engine, site: BudgetSite, now: int
+) -> None:
+    """Each page and alert asks, and after years there are tens of thousands of events."""
+    measure(engine, site, Running(now - 60), now)
+    hours = range(now - 2000 * 3600, now, 3600)
+    month = str(Month.of(day_of(now)))
+    asked = [
+        {"id": n, "month": month, "principal": "schedule", "requested_at": at}
+        for n, at in enumerate(hours, 1)
+    ]
+    told = [
+        {"reconciliation_id": n, "at": at, "state": state, "detail": "{}"}
+        for n, at in enumerate(hours, 1)
+        for state in ("running", "done")
+    ]
+    with writing(engine) as session:
+        session.execute(insert(Reconciliation), asked)
+        session.execute(insert(ReconciliationEvent), told)
+        session.execute(text("ANALYZE"))
+    said: list[tuple[str, Any]] = []
+
+    def hear(connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        said.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", hear)
+    with reading(engine) as session:
+        last_burn(session, site, site.by_name["nlp"])
+    event.remove(engine, "before_cursor_execute", hear)
+    (question,) = [each for each in said if "reconciliation_event" in each[0]]
+    explain = "EXPLAIN QUERY PLAN " if engine.dialect.name == "sqlite" else "EXPLAIN "
+    with engine.connect() as connection:
+        plan = [str(row) for row in connection.exec_driver_sql(explain + question[0], question[1])]
+    assert [line for line in plan if "reconciliation_event_by_time" in line], plan
+    assert not [line for line in plan if "SCAN reconciliation" in line or "Seq Scan" in line], plan
 
 
 def test_what_is_billed_and_not_divided_yet_still_counts_as_unbilled(

@@ -1,4 +1,4 @@
-"""What the site file said of own nodes, by day, and how far each source's bill was posted."""
+"""What the site file said of own nodes, by day; how far each source's bill was posted; events by time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def upgrade() -> None:
     )
     refuse_changes("own_nodes_note")
     op.add_column("attribution_run", sa.Column("billed_by", sa.Text, nullable=False, server_default="{}"))
+    op.create_index("reconciliation_event_by_time", "reconciliation_event", ["state", "at"])
 
 
 def downgrade() -> None:
+    op.drop_index("reconciliation_event_by_time", "reconciliation_event")
     op.drop_column("attribution_run", "billed_by")
     op.drop_table("own_nodes_note")
