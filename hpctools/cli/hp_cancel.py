@@ -9,13 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 import hpctools
 from hpctools.cli.connection import connect
 from hpctools.cli.elsewhere import elsewhere, refuse_cut_short
-from hpctools.cli.ending import arguments, run_command
+from hpctools.cli.ending import arguments, message, run_command
 from hpctools.cli.output import show
-from hpctools.elastic.folder import runs_root
+from hpctools.elastic.folder import RunFolder, runs_root
+from hpctools.errors import HpctoolsError
 from hpctools.slurm.client import SlurmClient
 from hpctools.submit.cancel import Cancelled, cancel_replicas, cancel_runs
 from hpctools.submit.runs import find_runs
@@ -63,8 +65,37 @@ def _cancel(
     given: argparse.Namespace, client: Callable[[], SlurmClient], sleep: Callable[[float], None]
 ) -> int:
     refuse_cut_short(given.cluster)
-    found = [folder for word in given.runs for folder in find_runs(word, runs_root(), client)]
-    folders = list({folder.path: folder for folder in found}.values())
+    folders, failures = _found(given.runs, client)
+    for failure in failures:
+        print(message("hp-cancel", failure), file=sys.stderr, flush=True)
+    code = _end(given, folders, client, sleep) if folders else 0
+    if failures and given.debug:
+        raise failures[0]
+    return failures[0].exit_code if failures else code
+
+
+def _found(
+    words: Sequence[str], client: Callable[[], SlurmClient]
+) -> tuple[list[RunFolder], list[HpctoolsError]]:
+    """The runs that are named, each once, and what is wrong with words that name none."""
+    found: dict[Path, RunFolder] = {}
+    failures: list[HpctoolsError] = []
+    for word in dict.fromkeys(words):
+        try:
+            for folder in find_runs(word, runs_root(), client):
+                folder.spec()
+                found[folder.path] = folder
+        except HpctoolsError as error:
+            failures.append(error)
+    return list(found.values()), failures
+
+
+def _end(
+    given: argparse.Namespace,
+    folders: Sequence[RunFolder],
+    client: Callable[[], SlurmClient],
+    sleep: Callable[[float], None],
+) -> int:
     if given.replicas:
         cancelled = [cancel_replicas(folder, client(), sleep, _own_job()) for folder in folders]
     else:

@@ -8,7 +8,7 @@ import pytest
 
 from hpctools.cli.hp_cancel import main
 from hpctools.elastic.folder import RunStatus
-from hpctools.errors import UnreachableError
+from hpctools.errors import SubmitError, UnreachableError
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
 from hpctools.testing.slurm import FakeSlurm
@@ -54,10 +54,27 @@ def test_json(slurm, capfd):
     }
 
 
-def test_several_runs_are_all_found_before_the_first_is_cancelled(slurm, capfd):
-    assert cancel("train-3fa9c1", "nonsense", slurm=slurm) == 1
-    assert capfd.readouterr().err == "hp-cancel: there is no run nonsense; hp-status --all lists your runs\n"
-    assert slurm.cancelled == []
+@pytest.mark.parametrize(
+    ("odd", "complaint"),
+    [
+        ("nonsense", "there is no run nonsense; hp-status --all lists your runs"),
+        ("./nothing", "is not a run's folder"),
+        ("77", "job 77 belongs to none of your elastic runs; "),
+    ],
+)
+def test_of_several_those_that_are_there_end_and_each_other_is_named(slurm, capfd, odd, complaint):
+    assert cancel("no-more", odd, "train-3fa9c1", odd, "101", slurm=slurm) == 1
+    said = capfd.readouterr()
+    assert said.out == "run train-3fa9c1: cancelled baseline job 101, replica job 102\n"
+    assert said.err.startswith("hp-cancel: there is no run no-more; ")
+    assert said.err.count("\n") == 2
+    assert complaint in said.err.splitlines()[1]
+
+
+def test_with_debug_what_is_there_ends_too(slurm):
+    with pytest.raises(SubmitError, match="no run nonsense"):
+        cancel("--debug", "nonsense", "101", slurm=slurm)
+    assert sorted(slurm.cancelled) == [101, 102]
 
 
 def test_of_an_array_those_that_wait_go_first_so_that_none_begins_because_an_earlier_one_has_ended(

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.cli.hp_cancel import main
 from hpctools.errors import UnreachableError, UsageError
 from hpctools.remote.cancelling import cancel
 from hpctools.remote.local_submit import Said
 from hpctools.remote.submissions import Record, Submission
 from hpctools.slurm import choose, scripts
+from hpctools.testing.runs import make_run
+from hpctools.testing.slurm import FakeSlurm
 
 PLAIN, LOST, RUN, HALF = (f"{name}-0123456789ab" for name in ("plain", "lost", "run", "half"))
 UNKNOWN = (
@@ -118,3 +121,16 @@ def test_what_is_no_submission_is_hp_cancels(slurm: Client) -> None:
     assert cancel(["--debug"], slurm.main).stdout == "run\n"
     assert cancel(["train-3fa9c1", "12"], slurm.main).code == 0
     assert slurm.told == [["--debug"], ["train-3fa9c1", "12"]]
+
+
+def test_a_run_ends_beside_a_word_that_nobody_knows(
+    slurm: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does on the cluster: hp-cancel's own main is what tells them apart."""
+    folder, queue = make_run(tmp_path / "runs"), FakeSlurm()
+    folder.append_job("baseline", queue.submit(["--comment=hp-run:train-3fa9c1"], folder.path / "run.json"))
+    said = cancel(["typo", "train-3fa9c1", PLAIN], lambda words: main(words, client=lambda: queue))
+    assert said.code == 1
+    assert said.stderr == "hp-cancel: there is no run typo; hp-status --all lists your runs\n"
+    assert said.stdout == f"{PLAIN}: cancelled job 7\nrun train-3fa9c1: cancelled baseline job 101\n"
+    assert (slurm.cancelled, queue.cancelled) == ([7], [101])
