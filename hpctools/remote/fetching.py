@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import math
@@ -23,6 +24,8 @@ from hpctools.remote.settling import put_in_place, take_back
 from hpctools.remote.wire import CHUNK, Message
 
 PART = ".hpctools-part"
+_LONGEST = 255
+"""Bytes of a name that file systems take."""
 _TOGETHER = 1000
 _REQUEST_BYTES = 1 << 20
 """Of paths in one request: the cluster takes no line of over 8 MiB, and JSON may make six bytes of one."""
@@ -73,8 +76,11 @@ class _File:
         return folder / inner_path(self.path)
 
     def part(self, folder: Path) -> Path:
+        """Where it lies while it comes: beside its place, and found again by the next attempt."""
         target = self.target(folder)
-        return target.with_name(target.name + PART)
+        name = os.fsencode(target.name)
+        short = target.name if len(name + PART.encode()) <= _LONGEST else hashlib.sha256(name).hexdigest()
+        return target.with_name(short + PART)
 
 
 @dataclass(frozen=True)
@@ -285,9 +291,13 @@ def _append(part: Path, offset: int, data: bytes) -> None:
             file.seek(offset)
             file.write(data)
     except OSError as error:
-        raise RemoteError(
-            f"cannot write {shown(str(part))}: {error.strerror}", "free space here, and fetch again"
-        ) from None
+        raise RemoteError(f"cannot write {shown(str(part))}: {error.strerror}", _remedy(error)) from None
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno == errno.ENAMETOOLONG:
+        return "this file system takes no such long names; name another place: --to"
+    return "free space here, and fetch again"
 
 
 def _settle(part: Path, target: Path, file: _File) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -202,6 +203,32 @@ def test_a_name_that_was_half_given_is_given(tmp_path: Path) -> None:
     (tmp_path / f"model.pt{PART}").write_bytes(CONTENT)
     assert bring(There("model.pt"), tmp_path).new == ["model.pt"]
     assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
+
+
+@pytest.mark.parametrize("length", [241, 242, 255])
+def test_a_name_may_be_as_long_as_file_systems_have_it(tmp_path: Path, length: int) -> None:
+    """That of its part while it comes was longer; a broken line goes on where it was all the same."""
+    name = "x" * (length - 6) + "ä.pt" + "y"
+    there = There(f"out/{name}")
+    part = fetching._read(there.files[0]).part(tmp_path)
+    part.parent.mkdir()
+    part.write_bytes(CONTENT[:3])
+    assert bring(there, tmp_path).new == [f"out/{name}"]
+    assert [each.name for each in (tmp_path / "out").iterdir()] == [name]
+    assert (tmp_path / "out" / name).read_bytes() == CONTENT
+
+
+def test_a_name_that_is_too_long_here_is_told_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An encrypted home takes 143 bytes, say."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(RemoteError, match=r"File name too long; this file .* place: --to"):
+        bring(There("model.pt"), tmp_path)
 
 
 ALL = [f"out{number}" for number in range(5)]
