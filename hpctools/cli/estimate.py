@@ -41,9 +41,10 @@ def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
         _refuse(said, cost, left, is_known=rates is not None)
     if not said:
         return True
-    if intent.effective("quiet") is None:
+    asks = "yes" not in flags and policy == "ask" and _is_a_person()
+    if asks or intent.effective("quiet") is None:
         print(f"hp-submit: {said}", file=sys.stderr)
-    return "yes" in flags or policy != "ask" or not _is_a_person() or _agrees()
+    return not asks or _agrees()
 
 
 def _policy(environment: Mapping[str, str]) -> str:

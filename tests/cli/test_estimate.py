@@ -193,6 +193,16 @@ def test_yes_asks_nothing_and_is_no_option_of_sbatch(environment: dict[str, str]
     assert "--yes" not in (Path(environment["KEEP"]) / "argv").read_text()
 
 
+@pytest.mark.parametrize("more", [("--yes",), ()])
+def test_who_is_asked_is_told_about_what_with_quiet_too(
+    environment: dict[str, str], api: Api, more: tuple[str, ...]
+) -> None:
+    """Where nothing is asked, nothing is told."""
+    filled(environment, api)
+    _, screen = at_a_terminal(environment, *more, "--quiet", *JOB, type_in="\n")
+    assert (COSTS in screen, "Submit?" in screen) == (not more, not more)
+
+
 def at_a_terminal(environment: dict[str, str], *words: str, type_in: str) -> tuple[int, str]:
     ours, theirs = pty.openpty()
     argv = [sys.executable, "-m", "hpctools.cli.hp_submit", *words]
