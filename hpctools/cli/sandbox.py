@@ -119,14 +119,12 @@ def down(box: Sandbox) -> None:
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def execute(box: Sandbox, user: str, host: str, argv: tuple[str, ...]) -> int:
-    """Run a command inside; without one, a shell. Its exit code is ours.
+    """Run a command inside; without one, a shell. Its exit code is ours, and Ctrl-C is its own.
 
     \b
     Example:  hpctools sandbox exec --user nlp1 -- sbatch --wrap hostname
     """
-    from hpctools.slurm import run
-
-    return run.attach(box.command(list(argv) or ["bash", "--login"], user=user, host=host))
+    return box.attach(list(argv) or ["bash", "--login"], user=user, host=host)
 
 
 @sandbox.command()

@@ -76,10 +76,28 @@ class Sandbox:
         Raises:
             SandboxError: no sandbox runs, or it has no such host or account.
         """
+        return namespace.entering(self._door(user, host), argv, user, self._home(user))
+
+    def attach(self, argv: Sequence[str], *, user: str = "root", host: str = "") -> int:
+        """Run a command inside on our own terminal, as a shell would; return its exit status.
+
+        Whatever this process starts afterwards is inside, too.
+
+        Raises:
+            SandboxError: as `command`.
+            CommandError: it could not be started.
+        """
+        member = self._door(user, host)
+        line = namespace.entering(member, argv, user, self._home(user), is_there=True)
+        namespace.have_children_in(member)
+        return run.attach(line)
+
+    def _door(self, user: str, host: str) -> Identity:
+        """The process into whose namespaces a command goes."""
         found = self.running()
         if os.geteuid() != 0:
             raise SandboxError("only root may enter the sandbox", "run it with sudo")
-        return namespace.entering(self._member(found, user, host), argv, user, self._home(user))
+        return self._member(found, user, host)
 
     def inside(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -29,6 +30,7 @@ HOLDER_NOTE = "holder.pid"
 # What we run inside must not act on when we are killed: the next `up` begins at once.
 DIE_WITH_US = ("setpriv", "--pdeathsig=KILL")
 SAME_SECONDS = 2.0
+_CLONE_NEWPID = 0x20000000
 # Changes that are applied inside are remembered there; the machine's own /var/lib/hpctools is not ours.
 STATE_INSIDE = "/var/spool/hpctools"
 
@@ -105,7 +107,7 @@ def start(holder: Identity, hostname: str, argv: Sequence[str], log: Path) -> Id
         SandboxError: it ended at once.
     """
     shell = ["sh", "-c", START_SCRIPT, "start", hostname, str(log), str(log.with_suffix(".pid")), *argv]
-    enter = [*_nsenter(holder), "--no-fork", "--", "unshare"]
+    enter = [*_nsenter(holder), "--pid", "--no-fork", "--", "unshare"]
     done = run.run([*enter, "--uts", "--", *shell], timeout=START_SECONDS, env=_environment(), cwd=Path("/"))
     started = identify(int(done.stdout))
     if started is None:
@@ -152,12 +154,31 @@ def _noted(note: Path) -> Identity | None:
     return identity if same else None
 
 
-def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> list[str]:
+def have_children_in(member: Identity) -> None:
+    """Have what this process starts from now on live in a member's pid namespace, as children of ours.
+
+    nsenter would stand between us and them: Ctrl-C ends it, and it hides which signal ended its child.
+
+    Raises:
+        SandboxError: the kernel refuses.
+    """
+    with Path(f"/proc/{member.pid}/ns/pid").open("rb") as space:
+        if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), _CLONE_NEWPID) != 0:
+            why = os.strerror(ctypes.get_errno())
+            raise SandboxError(f"the sandbox cannot be entered: {why}", "only root may")
+
+
+def entering(
+    member: Identity, argv: Sequence[str], user: str, home: str, *, is_there: bool = False
+) -> list[str]:
     """The command line that runs `argv` inside as `user`, on the host of the process `member`.
 
     The environment is what a login gives: nothing of ours but the terminal's and the locale's.
+
+    Args:
+        is_there: whoever starts it has its children in the pid namespace already.
     """
-    enter = [*_nsenter(member), "--uts", "--"]
+    enter = [*_nsenter(member), *(() if is_there else ("--pid",)), "--uts", "--"]
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     kept = [
         f"{name}={os.environ[name]}" for name in ("TERM", "LANG", "NO_COLOR", "COLUMNS") if name in os.environ
@@ -181,8 +202,8 @@ def entering(member: Identity, argv: Sequence[str], user: str, home: str) -> lis
 
 
 def _nsenter(member: Identity) -> list[str]:
-    """Into the member's namespaces but the host name; `--root`, since `--mount` alone leaves a chroot."""
-    return ["nsenter", f"--target={member.pid}", "--mount", "--root", "--pid", "--ipc", "--cgroup"]
+    """Into the member's namespaces but of pids and the host name; `--mount` alone leaves a chroot."""
+    return ["nsenter", f"--target={member.pid}", "--mount", "--root", "--ipc", "--cgroup"]
 
 
 def _environment() -> dict[str, str]:

@@ -176,11 +176,41 @@ def start(
 
 
 def attach(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
-    """Run a program on our own terminal, for as long as a person keeps it; return its exit status."""
-    try:
-        return subprocess.call(list(argv), env=dict(env) if env is not None else None)
-    except OSError as error:
-        raise _not_started(argv, error) from None
+    """Run a program on our own terminal, for as long as a person keeps it, as a shell would.
+
+    What the terminal sends (Ctrl-C, Ctrl-Z) is the program's, and we wait for what it makes of it; ending or
+    hanging up on us does the same to the program.
+
+    Returns:
+        Its exit status; 128 and the signal's number when one ended it.
+
+    Raises:
+        CommandError: it could not be started.
+    """
+    with _left_to_it(_TERMINALS), _signals_passed_on(_ENDING) as pass_on_to:
+        try:
+            process = subprocess.Popen(list(argv), env=dict(env) if env is not None else None)
+        except OSError as error:
+            raise _not_started(argv, error) from None
+        pass_on_to(process)
+        code = _outlast(process)
+    return code if code >= 0 else 128 - code
+
+
+def _outlast(process: Process) -> int:
+    """Wait for its end; while it is stopped so are we, or the shell that started us would never know."""
+    while process.returncode is None:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(process.pid, signal.SIGCONT)
+        else:
+            process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode
+
+
+_TERMINALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def relay(argv: Sequence[str], *, stdin: bytes | None = None, keep_stdout: bool = False) -> Completed:
@@ -197,7 +227,7 @@ def relay(argv: Sequence[str], *, stdin: bytes | None = None, keep_stdout: bool 
     Raises:
         CommandError: it could not be started.
     """
-    with _signals_passed_on() as pass_on_to:
+    with _signals_passed_on((signal.SIGINT, *_ENDING)) as pass_on_to:
         try:
             process = subprocess.Popen(
                 list(argv),
@@ -218,27 +248,46 @@ def relay(argv: Sequence[str], *, stdin: bytes | None = None, keep_stdout: bool 
 
 
 @contextlib.contextmanager
-def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+def _signals_passed_on(numbers: Sequence[int]) -> Iterator[Callable[[Process], None]]:
     """Pass signals on to a program from before it is started: what comes too early, it gets at once."""
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Process] = []
     early: list[int] = []
 
     def handle(number: int, _: object) -> None:
         if started:
-            started[0].send_signal(number)
+            _send(started[0], number)
         else:
             early.append(number)
 
-    def pass_on_to(process: subprocess.Popen[bytes]) -> None:
+    def pass_on_to(process: Process) -> None:
         started.append(process)
         for number in early:
-            process.send_signal(number)
+            _send(process, number)
 
-    handlers = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
+    with _handled(numbers, handle):
         yield pass_on_to
+
+
+def _send(process: Process, number: int) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
+def _left_to_it(numbers: Sequence[int]) -> contextlib.AbstractContextManager[None]:
+    """Signals that the terminal sends to the program as well: by a handler, which no program inherits."""
+    return _handled(numbers, lambda number, frame: None)
+
+
+@contextlib.contextmanager
+def _handled(numbers: Sequence[int], handle: Callable[[int, object], None]) -> Iterator[None]:
+    """Handle signals, but for those that whoever started us has us ignore (nohup), as a program would."""
+    heard = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, handle) for each in heard}
+    try:
+        yield
     finally:
-        for each, handler in handlers.items():
+        for each, handler in before.items():
             signal.signal(each, handler)
 
 

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 
 from hpctools.cli.sandbox import sandbox
 from hpctools.sandbox.cluster import Sandbox
-from hpctools.slurm import run
 
 
 @pytest.mark.parametrize("dashes", [[], ["--"]])
@@ -20,12 +19,11 @@ def test_options_behind_the_command_are_its_own(
     """`squeue --user cv1` told of all people's jobs, as cv1, and `squeue --help` of hpctools."""
     asked: list[tuple[list[str], str, str]] = []
 
-    def command(_: Sandbox, argv: Sequence[str], *, user: str, host: str) -> list[str]:
+    def attach(_: Sandbox, argv: Sequence[str], *, user: str, host: str) -> int:
         asked.append((list(argv), user, host))
-        return ["true"]
+        return 0
 
-    monkeypatch.setattr(Sandbox, "command", command)
-    monkeypatch.setattr(run, "attach", lambda _: 0)
+    monkeypatch.setattr(Sandbox, "attach", attach)
     here = ["--state", str(tmp_path), "exec", "--user", "nlp1", *dashes]
     for words in (["squeue", "--user", "cv1"], ["squeue", "--help"], ["sinfo", "-N", "--host", "x"]):
         assert CliRunner().invoke(sandbox, [*here, *words]).exit_code == 0
