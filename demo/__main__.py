@@ -11,10 +11,10 @@ import click
 from rich.console import Console
 
 from demo.checklist import Checklist, NotObserved
+from demo.ours import check, take_down
 from demo.story import Story
 from hpctools.errors import HpctoolsError
 from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down as take_down
 
 
 @click.command()
@@ -29,6 +29,7 @@ def demo(quick: bool, down: bool, debug: bool) -> None:
     checklist = Checklist(console)
     sandbox = Sandbox(Path(os.environ["HPCTOOLS_SANDBOX"]))
     begin = time.monotonic()
+    _refuse_others(sandbox, debug=debug)
     try:
         story = Story(sandbox, checklist, console, quick=quick)
         story.tell()
@@ -45,6 +46,16 @@ def demo(quick: bool, down: bool, debug: bool) -> None:
             take_down(sandbox)
     _close(checklist, console, time.monotonic() - begin)
     sys.exit(1 if checklist.missing else 0)
+
+
+def _refuse_others(sandbox: Sandbox, *, debug: bool) -> None:
+    """Before anything is done; `--down` would end it, too."""
+    try:
+        check(sandbox)
+    except HpctoolsError as error:
+        if debug:
+            raise
+        sys.exit(f"demo: {error}")
 
 
 def _close(checklist: Checklist, console: Console, seconds: float) -> None:

@@ -12,10 +12,10 @@ from rich.console import Console
 from demo.budget import BudgetDesk
 from demo.checklist import Checklist
 from demo.login import LoginDesk
+from demo.ours import MAKER, take_down
 from hpctools.elastic.folder import Event, RunFolder
 from hpctools.sandbox.blueprint import example_site
 from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
 from hpctools.sandbox.status import status
 from hpctools.slurm import parse, run
@@ -64,6 +64,9 @@ class Story:
         desk.reconcile()
         door.shown()
 
+    def _took(self, name: str, seconds: float) -> None:
+        self.see.say(f"{name} {seconds:.1f} s")
+
     # --- 1 -----------------------------------------------------------------------------------------
 
     def cluster_comes_up(self) -> None:
@@ -72,9 +75,9 @@ class Story:
         site = example_site()
         if site is None:
             raise FileNotFoundError("slurm-conf/examples/university/site.yaml")
-        down(self.sandbox)
+        take_down(self.sandbox)
         begin = datetime.now(timezone.utc)
-        up(self.sandbox, site, LARGEST, lambda name, seconds: self.see.say(f"{name} {seconds:.1f} s"))
+        up(self.sandbox, site, LARGEST, self._took, maker=MAKER)
         spent = (datetime.now(timezone.utc) - begin).total_seconds()
         found = status(self.sandbox)
         idle = [name for name, state in found.nodes if state == "idle"]

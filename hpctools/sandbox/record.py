@@ -30,6 +30,7 @@ class Record:
         slurm: the Slurm release that it runs, as `22.05.8`; empty in records from before it was noted.
         release: the root folder that this Slurm is installed under; `/` is the machine's own.
         accounts_sha256: checksum of the account tree that slurmdbd was brought to; empty before the first.
+        maker: the program that made it for itself; empty where a person did.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Record:
     accounts_sha256: str = ""
     slurm: str = ""
     release: str = "/"
+    maker: str = ""
 
     def with_process(self, name: str, identity: Identity) -> Record:
         """The record with one daemon's process replaced."""

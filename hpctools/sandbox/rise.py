@@ -67,6 +67,7 @@ def up(
     *,
     cgroup: str = "",
     slurm: str = "",
+    maker: str = "",
 ) -> Record:
     """Bring a sandbox up.
 
@@ -78,6 +79,7 @@ def up(
         cgroup: `none` to do without cgroups where a new sandbox could have them.
         slurm: the Slurm release to run, as `24.11`, or `site` for the one that the site states; when empty
             that which the sandbox has, and the machine's own for a new one.
+        maker: the program that makes a new one for itself, and may end it.
 
     Raises:
         SandboxError: root or a package is missing, the site differs, a daemon does not answer.
@@ -88,7 +90,7 @@ def up(
     wanted = drawn.site.cluster.slurm or "" if slurm == "site" else slurm
     text = site_file.read_text()
     with record.locked(sandbox.layout.lock), ports.Hold() as held:
-        found = _settle(sandbox, text, drawn, cgroup or cgroups.version(), wanted, held)
+        found = _settle(sandbox, text, drawn, cgroup or cgroups.version(), wanted, held, maker)
         files.prepare(sandbox.layout, drawn, text)
         found = _hold(sandbox, found, held)
         facts = drawn.facts(found.ports, found.cgroup, parse_release(found.slurm))
@@ -118,7 +120,13 @@ def _check_machine() -> None:
 
 
 def _settle(
-    sandbox: Sandbox, text: str, drawn: Blueprint, cgroup: str, slurm: str, held: ports.Hold
+    sandbox: Sandbox,
+    text: str,
+    drawn: Blueprint,
+    cgroup: str,
+    slurm: str,
+    held: ports.Hold,
+    maker: str = "",
 ) -> Record:
     """The record to go on with: what there is, or a fresh one."""
     checksum = hashlib.sha256(text.encode()).hexdigest()
@@ -128,7 +136,7 @@ def _settle(
         installed = releases.find(slurm)
         _make_root(sandbox.layout.root, record.unfinished(sandbox.layout.record))
         name = f"hpctools-{secrets.token_hex(4)}"
-        found = Record(name, checksum, total, cgroup, held.choose(drawn.port_names()))
+        found = Record(name, checksum, total, cgroup, held.choose(drawn.port_names()), maker=maker)
         found = replace(found, slurm=spell_release(installed.release), release=str(installed.root))
     elif (found.site_sha256, found.nodes) != (checksum, total):
         raise SandboxError(
