@@ -33,7 +33,7 @@ def down(sandbox: Sandbox) -> bool:
             if found.cgroup == "v1":
                 _remove_branch(found.id)
             _remove(sandbox.layout, found)
-    sandbox.layout.lock.unlink(missing_ok=True)
+        sandbox.layout.lock.unlink(missing_ok=True)  # held: who waits for it sees that it is gone
     return found is not None
 
 

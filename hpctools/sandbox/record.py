@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hpctools.errors import SandboxError
 from hpctools.sandbox.process import Identity
@@ -92,13 +92,28 @@ def save(path: Path, record: Record) -> None:
 def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the sandbox's lock; it goes with the process, so a crash leaves no stale lock.
 
+    Whoever holds it may remove its file: who waited for that one then takes the lock of the next.
+
     Raises:
         SandboxError: another process holds it and `wait` is False.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise SandboxError(f"another command is changing the sandbox ({path})", "wait for it") from None
-        yield
+    while True:
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise SandboxError(
+                    f"another command is changing the sandbox ({path})", "wait for it"
+                ) from None
+            if _is_at(path, file):
+                yield
+                return
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is the one that has its name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

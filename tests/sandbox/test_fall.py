@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hpctools.sandbox import record
+from hpctools.errors import SandboxError
+from hpctools.sandbox import fall, record
 from hpctools.sandbox.cluster import Sandbox
 from hpctools.sandbox.fall import down
 from hpctools.sandbox.record import Record
@@ -65,3 +68,44 @@ def test_a_down_that_is_interrupted_is_done_by_the_next(
         assert (left.accounts_sha256, sandbox.layout.tree.exists()) == ("", False)
     down(sandbox)
     assert not sandbox.layout.root.exists() or list(sandbox.layout.root.iterdir()) == []
+
+
+def test_who_waited_for_a_down_and_who_comes_after_it_do_not_both_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two `up`s in one folder: one had the lock of the file that `down` removed, one that of a new file."""
+    sandbox, really, begun, over = made(tmp_path), fall._remove, threading.Event(), threading.Event()
+    waits, holds = threading.Event(), threading.Event()
+    lock = fcntl.flock
+
+    def seen(*words: Any) -> None:
+        if begun.is_set():
+            waits.set()
+        lock(*words)
+
+    def wait_and_hold() -> None:
+        with record.locked(sandbox.layout.lock):
+            holds.set()
+            over.wait(30)
+
+    other = threading.Thread(target=wait_and_hold)
+
+    def remove(*words: Any) -> None:
+        begun.set()
+        other.start()
+        assert waits.wait(30)  # it has opened the lock, and it is ours
+        really(*words)
+
+    monkeypatch.setattr(fcntl, "flock", seen)
+    monkeypatch.setattr(fall, "_remove", remove)
+    assert down(sandbox)
+    assert holds.wait(30)
+    with pytest.raises(SandboxError, match="another command"), record.locked(sandbox.layout.lock, wait=False):
+        pytest.fail("two held the lock")
+    over.set()
+    other.join(30)
+
+
+def test_a_down_leaves_nothing_beside_the_folder_either(tmp_path: Path) -> None:
+    assert down(made(tmp_path))
+    assert list(tmp_path.iterdir()) == []
