@@ -69,6 +69,8 @@ def import_(
     \b
     Example:  hpctools import --folder /etc/slurm --out site.yaml
     """
+    if out is not None and facts_out is not None and out.resolve() == facts_out.resolve():
+        raise UsageError("--out and --facts-out name the same file", "name two files")
     for path in (out, facts_out):
         if path is not None and path.exists() and not force:
             raise UsageError(f"{path} exists", "name another file, or replace it with --force")

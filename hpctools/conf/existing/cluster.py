@@ -208,16 +208,29 @@ def _scripts(settings: Mapping[str, str]) -> Words:
     return words
 
 
+def empty_blocks(files: Mapping[str, str]) -> list[str]:
+    """The blocks of topology.conf that have no nodes, which no site file can have."""
+    blocks = [line for line in _topology_lines(files) if "blockname" in line]
+    return [block["blockname"] for block in blocks if not block.get("nodes")]
+
+
+def _topology_lines(files: Mapping[str, str]) -> list[dict[str, str]]:
+    lines = parse_lines(files, "topology.conf") if "topology.conf" in files else ()
+    return [{pair.key.lower(): pair.value for pair in line} for line in lines]
+
+
 def _topology(settings: Mapping[str, str], files: Mapping[str, str]) -> Words:
     kind = settings.get("topologyplugin", "").removeprefix("topology/")
     if kind not in ("tree", "block") or "topology.conf" not in files:
         return {}
-    lines = [{pair.key.lower(): pair.value for pair in line} for line in parse_lines(files, "topology.conf")]
+    lines = _topology_lines(files)
     if kind == "block":
         stated = (each for line in lines for each in line.get("blocksizes", "").split(",") if each)
         sizes = [whole("BlockSizes", {"blocksizes": each}) for each in stated]
         blocks = [
-            {"name": each["blockname"], "nodes": each["nodes"]} for each in lines if "blockname" in each
+            {"name": each["blockname"], "nodes": each["nodes"]}
+            for each in lines
+            if "blockname" in each and each.get("nodes")
         ]
         return {"kind": kind, **({"block_sizes": sizes} if sizes else {}), "blocks": blocks}
     return {"kind": kind, "switches": [_switch(each) for each in lines if "switchname" in each]}

@@ -9,12 +9,13 @@ from typing import Any
 import yaml
 
 from hpctools.conf.accounts import AccountTree
-from hpctools.conf.existing.cluster import cluster_words
+from hpctools.conf.existing.cluster import cluster_words, empty_blocks
 from hpctools.conf.existing.machines import Machines, allowed, machines, partition_words
-from hpctools.conf.existing.people import names_of, people
+from hpctools.conf.existing.people import People, names_of, people
 from hpctools.conf.existing.words import Words
 from hpctools.conf.facts import Facts
 from hpctools.conf.plan.meaning import Meaning, Raw, read_meaning
+from hpctools.errors import HpctoolsError
 from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_release
 
 _SECTIONS = (
@@ -67,10 +68,11 @@ def draft(existing: Existing, facts: Facts) -> Draft:
         facts: where daemons listen; what they say need not be said again.
 
     Raises:
-        HpctoolsError: a file cannot be understood.
+        HpctoolsError: a file cannot be understood, or there is no account.
     """
     meaning = read_meaning(existing.files)
     persons = people(existing.accounts, existing.descriptions)
+    _check_accounts(existing, persons)
     found = machines(meaning, facts)
     release = spell_release(existing.release[:2]) if existing.release else ""
     words: Words = {
@@ -83,14 +85,28 @@ def draft(existing: Existing, facts: Facts) -> Draft:
     }
     words["departments"] = [_ordered(entry) for entry in persons.departments]
     groups = {group.words["name"]: group.nodes for group in found.groups}
-    left_out = (*persons.left_out, *_without_nodes(found), *_not_read(existing))
+    left_out = (*persons.left_out, *_without_nodes(found, existing), *_not_read(existing))
     return Draft({key: words[key] for key in _SECTIONS if words[key]}, groups, left_out)
 
 
-def _without_nodes(found: Machines) -> Iterator[str]:
-    for name, groups in found.partitions.items():
-        if not groups:
-            yield f"partition {name} has no nodes: a site file cannot have it, and apply would remove it"
+def _check_accounts(existing: Existing, persons: People) -> None:
+    """A site file without departments is none; which one there is to be is not ours to say."""
+    if persons.departments:
+        return
+    cluster = existing.accounts.clusters[0]
+    why = f"no account of cluster {cluster} has a name that a site file can have"
+    if not existing.accounts.accounts:
+        why = f"cluster {cluster} has no accounts"
+    raise HpctoolsError(
+        f"{why}, and a site file has one department at least",
+        f"make one and import again: sacctmgr add account research cluster={cluster}",
+    )
+
+
+def _without_nodes(found: Machines, existing: Existing) -> Iterator[str]:
+    partitions = (f"partition {name}" for name, groups in found.partitions.items() if not groups)
+    for what in (*partitions, *(f"block {name}" for name in empty_blocks(existing.files))):
+        yield f"{what} has no nodes: a site file cannot have it, and apply would remove it"
 
 
 def _not_read(existing: Existing) -> Iterator[str]:

@@ -192,3 +192,41 @@ def test_an_entry_that_cannot_be_without_a_value_is_refused_as_it_stands() -> No
     there = _edited("slurm.conf", "ResumeProgram=/opt/burst/resume", 'ResumeProgram="/opt/burst/resume -v"')
     with pytest.raises(HpctoolsError, match=r"resume_program: found '/opt/burst/resume -v'"):
         take_over(there, FACTS, "")
+
+
+def test_a_block_without_nodes_is_told_and_the_others_are_taken_over() -> None:
+    there = _edited("slurm.conf", "TopologyPlugin=topology/tree", "TopologyPlugin=topology/block")
+    blocks = "BlockName=spare\nBlockName=one Nodes=gpu-[1-8]\nBlockName=two Nodes=viz-1\n"
+    blocks += "BlockName=late Nodes=\n"
+    there = replace(there, files={**there.files, "topology.conf": blocks}, release=(24, 11, 5))
+    taken = take_over(there, FACTS, "")
+    topology = loads(taken.text).cluster.topology
+    assert topology is not None
+    assert [block.name for block in topology.blocks] == ["one", "two"]
+    assert taken.left_out[:2] == (
+        "block spare has no nodes: a site file cannot have it, and apply would remove it",
+        "block late has no nodes: a site file cannot have it, and apply would remove it",
+    )
+
+
+def _without(names: Callable[[str], str]) -> Existing:
+    there = existing("cloud")
+    accounts = tuple(replace(each, name=names(each.name)) for each in there.accounts.accounts)
+    tree = replace(there.accounts, accounts=tuple(each for each in accounts if each.name), associations=())
+    return replace(there, accounts=replace(tree, default_accounts={}))
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (lambda name: "", "cluster burst has no accounts"),
+        (lambda name: f"{name}@site", "no account of cluster burst has a name that a site file can have"),
+    ],
+)
+def test_a_cluster_without_accounts_is_told_what_it_needs(names: Callable[[str], str], why: str) -> None:
+    with pytest.raises(HpctoolsError) as told:
+        take_over(_without(names), FACTS, "")
+    assert (told.value.message, told.value.remedy) == (
+        f"{why}, and a site file has one department at least",
+        "make one and import again: sacctmgr add account research cluster=burst",
+    )

@@ -1,0 +1,37 @@
+"""`hpctools import` as a command: what it refuses before it writes anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hpctools.cli.import_ import import_
+from hpctools.errors import UsageError
+
+CLOUD = Path(__file__).parents[1] / "conf/existing/clusters/cloud"
+ACCOUNTS = ("--dump", f"{CLOUD}/sacctmgr-dump.txt", "--qos", f"{CLOUD}/qos.txt")
+WORDS = ("--folder", str(CLOUD), *ACCOUNTS, "--slurm", "22.05")
+
+
+@pytest.mark.parametrize("other", ["site.yaml", "./site.yaml", "sub/../site.yaml", "link.yaml"])
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_two_files_of_one_name_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, force: list[str]
+) -> None:
+    """The facts took the place of the site file, which was said to be written."""
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    Path("link.yaml").symlink_to("site.yaml")
+    done = CliRunner().invoke(import_, [*WORDS, "--out", "site.yaml", "--facts-out", other, *force])
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == "--out and --facts-out name the same file; name two files"
+    assert not Path("site.yaml").exists()
+
+
+def test_two_files_are_written(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("site.yaml", "facts.yaml")]
+    words = [*WORDS, "--out", names[0], "--facts-out", names[1]]
+    assert CliRunner().invoke(import_, words).exit_code == 0
+    assert [Path(name).read_text().startswith("#") for name in names] == [True, True]
