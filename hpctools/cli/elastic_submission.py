@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import secrets
 import signal
 import sys
@@ -19,6 +18,7 @@ from hpctools.elastic.checkpoint import resume_source
 from hpctools.elastic.folder import ACTIVE_STATES, RunFolder, RunStatus, runs_root, utc_now
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError
+from hpctools.remote import own_name
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.limits import Limits, read_limits
 from hpctools.slurm.types import Partition
@@ -87,7 +87,7 @@ def _facts(
     client: Callable[[], SlurmClient],
 ) -> Facts:
     policy = intent.settings.get("elastic-policy")
-    user = _user()
+    user = own_name.by_uid()
     limits = None if partitions is None else _limits_if_known(user, ask_limits)
     account = intent.effective("account") or (limits and (found := limits.account(None)) and found.name)
     return Facts(
@@ -165,16 +165,6 @@ def _limits_if_known(user: str, ask: AskLimits) -> Limits | None:
     except (UnreachableError, CommandError) as error:
         print(f"hp-submit: limits are not checked: {error}", file=sys.stderr)
         return None
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        raise SubmitError(
-            f"your uid {os.getuid()} has no name on this machine",
-            "see `getent passwd`: is its directory there?",
-        ) from None
 
 
 def _python() -> str:

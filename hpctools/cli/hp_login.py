@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import shlex
 import socket
@@ -20,6 +19,7 @@ import hpctools
 from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.remote_cluster import ssh_configuration, user_of
 from hpctools.errors import HpctoolsError, UnreachableError, UsageError
+from hpctools.remote.own_name import by_login
 
 if TYPE_CHECKING:
     from hpctools.budget.service import Service
@@ -162,7 +162,7 @@ def _cluster(name: str | None) -> Cluster:
 
 def _user(cluster: Cluster) -> str:
     """Who somebody is there, as ssh's configuration says; their name here where it cannot be asked."""
-    return user_of(cluster, ssh_configuration()) if cluster.login_nodes else getpass.getuser()
+    return user_of(cluster, ssh_configuration()) if cluster.login_nodes else by_login()
 
 
 def _service(cluster: Cluster) -> Service | None:

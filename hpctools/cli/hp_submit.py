@@ -154,7 +154,7 @@ def _remotely(words: list[str]) -> int | None:
         return None
     from hpctools.cli.remote_submission import submit_remotely
 
-    return submit_remotely(wish, _standard_input)
+    return submit_remotely(wish, _here(), _standard_input)
 
 
 def _serve() -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from keyword import iskeyword
+from typing import Any
 
 import click
 
@@ -34,8 +37,32 @@ COMMANDS = {
 }
 
 
+class NobodyReads(Exception):
+    """Whoever read our output has gone (`| head`). click ends on that with 1, which would mean a finding."""
+
+
+@contextmanager
+def _read_by_somebody() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise NobodyReads from None
+
+
 class LazyGroup(click.Group):
     """A group whose commands are modules `hpctools.cli.<name>` with a command object of that name."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the command line; `--help` is shown here."""
+        with _read_by_somebody():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do what it says."""
+        with _read_by_somebody():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, as they are shown."""
@@ -76,8 +103,8 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
-    except BrokenPipeError:
-        # The reader has gone (`| head`): nothing more to say, and nothing to say it to.
+    except NobodyReads:
+        # Nothing more to say, and nothing to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141
     except OSError as error:

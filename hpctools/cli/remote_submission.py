@@ -36,11 +36,16 @@ Examples:
 """
 
 
-def submit_remotely(wish: Wish, standard_input: Callable[[], bytes | None]) -> int:
-    """Send a submission to its cluster; return the exit code."""
+def submit_remotely(wish: Wish, cwd: Path, standard_input: Callable[[], bytes | None]) -> int:
+    """Send a submission to its cluster; return the exit code.
+
+    Args:
+        cwd: the folder that files are named from.
+        standard_input: reads what comes from there.
+    """
     cluster = find_cluster(wish.cluster)
     flags = read_invocation(wish.words).flags
-    shipment = pack(wish, cluster.python, Path.cwd(), standard_input, tell("hp-submit"))
+    shipment = pack(wish, cluster.python, cwd, standard_input, tell("hp-submit"))
     with session(cluster, "hp-submit") as open_session:
         if shipment.request["trial"]:
             return _show_trial(_sent(open_session, shipment, wish))

@@ -31,7 +31,7 @@ from hpctools.elastic.folder_files import FolderFiles, unwritable
 from hpctools.elastic.history import Moment, to_json
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
-from hpctools.errors import ElasticError
+from hpctools.errors import ElasticError, UsageError
 
 ACTIVE_STATES = ("starting", "running")
 FINAL_STATES = ("finished", "failed", "cancelled")
@@ -43,9 +43,18 @@ def utc_now() -> str:
 
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where a user's run folders lie: $HPCTOOLS_RUNS, or ~/.hpctools/runs."""
+    """Where a user's run folders lie: $HPCTOOLS_RUNS, or ~/.hpctools/runs.
+
+    Raises:
+        UsageError: nothing says where home is.
+    """
     chosen = environ.get("HPCTOOLS_RUNS")
-    return Path(chosen) if chosen else Path(environ.get("HOME") or Path.home()) / ".hpctools" / "runs"
+    try:
+        return Path(chosen) if chosen else Path(environ.get("HOME") or Path.home()) / ".hpctools" / "runs"
+    except RuntimeError:
+        raise UsageError(
+            "your home folder is not known, and so not where your runs are", "set HOME, or HPCTOOLS_RUNS"
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,9 @@ def load(path: Path) -> Clusters:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Clusters({})
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "see docs/laptop.md") from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {path}: {error}", "see docs/laptop.md") from None
     import yaml  # slow to import, and only those need it who have such a file
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pwd
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.errors import HpctoolsError, RemoteError
+from hpctools.remote import own_name
 from hpctools.remote.once import Answer, Job
 from hpctools.remote.submissions import Record, Submission
 from hpctools.slurm.run import KEPT, SUBMITTING
@@ -125,7 +125,7 @@ class HereSlurm:
         from hpctools.slurm import scripts
 
         age = max(0.0, self.submission.now() - record.marked)
-        found = scripts.jobs_from(self.submission.folder, _user(), age, record.script)
+        found = scripts.jobs_from(self.submission.folder, own_name.by_uid(), age, record.script)
         return Job(found[0]) if found else None
 
     def forget(self, record: Record) -> None:
@@ -147,10 +147,6 @@ class HereSlurm:
             choose("auto").client.cancel(jobs)
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _user() -> str:
-    return pwd.getpwuid(os.getuid()).pw_name
 
 
 def _job(text: str) -> Job | None:
@@ -206,6 +202,6 @@ def _jobs_by_comment() -> dict[str, list[int]]:
     from hpctools.slurm.choose import choose
 
     found: dict[str, list[int]] = {}
-    for job in choose("auto").client.jobs(user=_user()):
+    for job in choose("auto").client.jobs(user=own_name.by_uid()):
         found.setdefault(job.comment, []).append(job.id)
     return found

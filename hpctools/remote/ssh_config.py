@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpctools.errors import CommandError, RemoteError
+from hpctools.remote.own_name import by_login
 from hpctools.slurm.run import run
 
 Stated = Mapping[str, Sequence[str]]
@@ -122,7 +122,7 @@ def interpret(alias: str, stated: Stated, user: str = "") -> HostSettings:
 
     port = one("port", "22")
     host = one("hostname", alias)
-    who = user or one("user") or getpass.getuser()
+    who = user or one("user") or by_login()
     tokens = {"h": host, "n": alias, "p": port, "r": who, "%": "%", "k": one("hostkeyalias", alias)}
 
     def paths(key: str) -> tuple[Path, ...]:
@@ -187,4 +187,4 @@ def expand(text: str, tokens: Mapping[str, str]) -> str:
 def _local_tokens() -> dict[str, str]:
     name = socket.gethostname()
     home = str(Path.home())
-    return {"d": home, "i": str(os.getuid()), "u": getpass.getuser(), "l": name, "L": name.split(".")[0]}
+    return {"d": home, "i": str(os.getuid()), "u": by_login(), "l": name, "L": name.split(".")[0]}

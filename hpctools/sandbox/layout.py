@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import hpctools
+from hpctools.errors import SandboxError
 
 # Folders of the state folder that stand in for the machine's own, inside the sandbox only.
 COVERED_FOLDERS = (
@@ -83,5 +84,15 @@ def code_and_interpreter() -> tuple[Path, ...]:
 
 
 def default_root() -> Path:
-    """The state folder when nobody names one: `.hpctools-sandbox` in the current folder."""
-    return Path.cwd() / ".hpctools-sandbox"
+    """The state folder when nobody names one: `.hpctools-sandbox` in the current folder.
+
+    Raises:
+        SandboxError: that one is gone.
+    """
+    try:
+        return Path.cwd() / ".hpctools-sandbox"
+    except FileNotFoundError:
+        raise SandboxError(
+            "the folder that you are in is gone, and the sandbox would be in it",
+            "go to one that is there (cd), or name one: --state FOLDER",
+        ) from None

@@ -432,7 +432,7 @@ def test_a_policy_that_is_a_folder_is_named(sbatch, capfd):
     )
 
 
-@pytest.mark.parametrize("words", [["job.sh"], ["-N1:2", "--", "train"]])
+@pytest.mark.parametrize("words", [["job.sh"], ["-N1:2", "--", "train"], ["--cluster", "uni", "job.sh"]])
 def test_a_folder_that_is_gone_is_said(sbatch, capfd, monkeypatch, words):
     gone = sbatch / "gone"
     gone.mkdir()

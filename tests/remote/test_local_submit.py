@@ -12,7 +12,7 @@ import pytest
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.errors import RemoteError
-from hpctools.remote import local_submit
+from hpctools.remote import local_submit, own_name
 from hpctools.remote.local_submit import HereSlurm
 from hpctools.remote.once import Job
 from hpctools.remote.submissions import Record, Submission
@@ -59,7 +59,7 @@ def with_replicas(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeSlur
     """A run whose replicas have begun, and another job."""
     monkeypatch.setenv("HPCTOOLS_RUNS", str(home))
     (home / RECORD.id).mkdir()
-    slurm = FakeSlurm(user=local_submit._user())
+    slurm = FakeSlurm(user=own_name.by_uid())
     for comment in (*[run_comment(RECORD.id)] * 3, ""):
         slurm.submit([f"--comment={comment}"], Path(__file__))
     monkeypatch.setattr(choose, "choose", lambda _: SimpleNamespace(client=slurm))
