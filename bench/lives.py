@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.rigs import kill
+from bench.run_processes import kill
 from bench.same_result import Line, Tail
 from hpctools.elastic.protocol import worker_place
 from hpctools.slurm import run

@@ -5,23 +5,19 @@ Both offer the same: a run of `elastic_programs/train.py`, room for its replicas
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench import steps
+from bench import run_processes, steps
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.forking.client import SERVER
-from hpctools.elastic.left_behind import STARTED_BY
 from hpctools.sandbox import process
 from hpctools.sandbox.blueprint import example_site
 from hpctools.sandbox.cluster import Sandbox
@@ -37,22 +33,6 @@ URGENT_USER, OTHER_USER = "cv2", "cv1"
 URGENT = ("--partition=cv", "--qos=high", "--exclusive", "--time=120")
 LIMIT_SECONDS = 180.0
 POLL_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Proc:
-    """A process of the run.
-
-    Attributes:
-        kind: `agent` or `worker`.
-        node: where it runs.
-        baseline: whether it belongs to the first baseline job.
-    """
-
-    pid: int
-    kind: str
-    node: str
-    baseline: bool
 
 
 class Rig(Protocol):
@@ -76,7 +56,7 @@ class Rig(Protocol):
         """Let so many replicas run; more are preempted, fewer start again by themselves."""
         ...
 
-    def processes(self) -> list[Proc]:
+    def processes(self) -> list[run_processes.Proc]:
         """Agents and workers that live."""
         ...
 
@@ -135,9 +115,9 @@ class Local:
         """The baseline's nodes die at once, and Slurm says so."""
         self._run.lose_baseline()
 
-    def processes(self) -> list[Proc]:
+    def processes(self) -> list[run_processes.Proc]:
         """Agents and workers of this run."""
-        return list(_processes(lambda pid: True, str(self.folder.path)))
+        return list(run_processes.processes(lambda pid: True, str(self.folder.path)))
 
 
 @contextmanager
@@ -264,12 +244,12 @@ class Cluster:
         await_(seen.exists, f"urgent job {job} did not start")
         return job, float(seen.read_text()) - asked
 
-    def processes(self) -> list[Proc]:
+    def processes(self) -> list[run_processes.Proc]:
         """Agents and workers of this run, in this sandbox only."""
         holder = self.sandbox.running().holder
         assert holder is not None
-        own = _namespace(holder.pid)
-        return list(_processes(lambda pid: _namespace(pid) == own, self._inside))
+        own = run_processes.namespace(holder.pid)
+        return list(run_processes.processes(lambda pid: run_processes.namespace(pid) == own, self._inside))
 
     def daemon(self, name: str) -> process.Identity:
         """A daemon of the cluster: `slurmctld`, `slurmd-NODE`."""
@@ -284,8 +264,8 @@ class Cluster:
         process.send(self.daemon(f"slurmd-{node}"), signal.SIGKILL)
         holder = self.sandbox.running().holder
         assert holder is not None
-        for pid in _on_node(node, _namespace(holder.pid)):
-            kill(pid)
+        for pid in run_processes.on_node(node, run_processes.namespace(holder.pid)):
+            run_processes.kill(pid)
 
 
 @contextmanager
@@ -319,83 +299,7 @@ def _up(sandbox: Sandbox, nodes: int) -> None:
     up(sandbox, site, nodes, lambda name, seconds: None)
 
 
-def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal; one that has ended is no error."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
-
-
 def _training(logs: str, environ: dict[str, str]) -> list[str]:
     """The command; it sets its own environment, so that it begins with Python and workers can be forked."""
     assignments = [f"{name}={value}" for name, value in environ.items()]
     return [sys.executable, str(PROGRAMS / "train.py"), logs, *assignments]
-
-
-def _processes(belongs: Callable[[int], bool], run_dir: str) -> Iterator[Proc]:
-    for pid in _pids():
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-            environ = _environ(pid)
-            # srun and the bash that starts a killed agent again have the same words.
-            agent = {"--run-dir", run_dir} <= set(words) and Path(words[0]).name.startswith("python")
-            of_run = environ.get("HPCTOOLS_RUN_DIR") == run_dir
-            worker = of_run and ("HPCTOOLS_WORKER" in environ or _is_forked(pid, words))
-            if not (agent or worker) or not belongs(pid):
-                continue
-        except OSError:
-            continue
-        # By whom it was started, which begins as a worker's name: a forked one has its server's environment.
-        baseline = environ.get(STARTED_BY, "").startswith("b") if worker else "baseline" in words
-        yield Proc(pid, "worker" if worker else "agent", environ.get("SLURMD_NODENAME", ""), baseline)
-
-
-def _is_forked(pid: int, words: Sequence[str]) -> bool:
-    """Whether it is a worker that its node's fork server has forked: it has the server's words."""
-    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    theirs = Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    return SERVER in words and theirs == words
-
-
-def _on_node(node: str, namespace: str) -> Iterator[int]:
-    """Processes of jobs on a node: their environment names it; and their step daemons, which are parents."""
-    for pid in _pids():
-        try:
-            if _namespace(pid) == namespace and _environ(pid).get("SLURMD_NODENAME") == node:
-                parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-                if Path(f"/proc/{parent}/comm").read_text().startswith("slurmstepd"):
-                    yield parent
-                yield pid
-        except OSError:
-            continue
-
-
-def _namespace(pid: int) -> str:
-    return str(Path(f"/proc/{pid}/ns/pid").readlink())
-
-
-def _pids() -> Sequence[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
-
-
-def _environ(pid: int) -> dict[str, str]:
-    text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-    return {name: value for name, _, value in (entry.partition("=") for entry in text.split("\0")) if name}
-
-
-def listening(pid: int) -> set[int]:
-    """TCP ports on which a process listens (proc(5))."""
-    sockets = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            sockets.add(str(entry.readlink()))
-        except OSError:
-            continue
-    ports = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
-                ports.add(int(words[1].rpartition(":")[2], 16))
-    return ports

@@ -10,7 +10,7 @@ import random
 import signal
 from collections.abc import Callable, Mapping
 
-from bench import rigs
+from bench import rigs, run_processes
 from hpctools.sandbox import process
 
 Mend = Callable[[], None]
@@ -32,13 +32,13 @@ def deal(count: int, shares: Mapping[str, int], draw: random.Random) -> list[str
 
 def kill_worker(rig: rigs.Rig, draw: random.Random) -> Mend:
     """Any worker: its agent starts it again."""
-    rigs.kill(_chosen(rig, draw, lambda each: each.kind == "worker").pid)
+    run_processes.kill(_chosen(rig, draw, lambda each: each.kind == "worker").pid)
     return _nothing
 
 
 def kill_agent(rig: rigs.Rig, draw: random.Random) -> Mend:
     """Any agent but the coordinator's: its job starts it again."""
-    rigs.kill(_chosen(rig, draw, _is_plain_agent(rig)).pid)
+    run_processes.kill(_chosen(rig, draw, _is_plain_agent(rig)).pid)
     return _nothing
 
 
@@ -69,7 +69,7 @@ def kill_coordinator(rig: rigs.Rig, draw: random.Random) -> Mend:
     if isinstance(rig, rigs.Local) and chosen.baseline:
         rig.lose_baseline()
     else:
-        rigs.kill(chosen.pid)
+        run_processes.kill(chosen.pid)
     return _nothing
 
 
@@ -112,9 +112,11 @@ def shares_on(rig_name: str) -> dict[str, int]:
     return {kind: n for kind, n in SHARES.items() if rig_name == "cluster" or kind not in ON_CLUSTER_ONLY}
 
 
-def _chosen(rig: rigs.Rig, draw: random.Random, fits: Callable[[rigs.Proc], bool]) -> rigs.Proc:
+def _chosen(
+    rig: rigs.Rig, draw: random.Random, fits: Callable[[run_processes.Proc], bool]
+) -> run_processes.Proc:
     """A process of the run that fits; waits for one, since faults may come in a row."""
-    found: list[rigs.Proc] = []
+    found: list[run_processes.Proc] = []
 
     def look() -> bool:
         found[:] = [each for each in rig.processes() if fits(each)]
@@ -124,26 +126,26 @@ def _chosen(rig: rigs.Rig, draw: random.Random, fits: Callable[[rigs.Proc], bool
     return draw.choice(sorted(found, key=lambda each: (each.node, each.kind, each.pid)))
 
 
-def _is_plain_agent(rig: rigs.Rig) -> Callable[[rigs.Proc], bool]:
+def _is_plain_agent(rig: rigs.Rig) -> Callable[[run_processes.Proc], bool]:
     """Without Slurm nobody starts a baseline's only agent again: to end it is to lose the baseline."""
 
-    def fits(each: rigs.Proc) -> bool:
+    def fits(each: run_processes.Proc) -> bool:
         kept = each.baseline and isinstance(rig, rigs.Local)
         return each.kind == "agent" and not kept and not _coordinates(rig, each)
 
     return fits
 
 
-def _coordinates(rig: rigs.Rig, each: rigs.Proc) -> bool:
+def _coordinates(rig: rigs.Rig, each: run_processes.Proc) -> bool:
     """Whether an agent listens where the coordinator does."""
     address = rig.folder.coordinator()
     try:
-        return address is not None and address.port in rigs.listening(each.pid)
+        return address is not None and address.port in run_processes.listening(each.pid)
     except OSError:
         return False  # it has just ended
 
 
-def _freeze(victim: rigs.Proc) -> Mend:
+def _freeze(victim: run_processes.Proc) -> Mend:
     identity = process.identify(victim.pid)
     if identity is None:
         return _nothing
