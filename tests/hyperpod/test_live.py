@@ -325,3 +325,19 @@ def test_an_update_looks_at_the_cluster_that_is_there(cloud: Json) -> None:
     given = {"service-quotas": quotas(), "sagemaker": client, "fsx": lustre_of(cloud)}
     found = live.check(files(small(cloud), updates=True), aws=Aws(Session(given), REGION))
     assert pairs(found) == [("/InstanceGroups/0/SlurmConfig/NodeType", "node-type")]
+
+
+def test_a_name_that_nothing_at_aws_can_have_is_not_there(cloud: Json) -> None:
+    """Placeholders that nobody filled in; what else is wrong is told with them."""
+    request = small(cloud)
+    head, work = request["InstanceGroups"]
+    head["LifeCycleConfig"] = {"SourceS3Uri": "s3://${BUCKET}/src", "OnCreate": "on_create.sh"}
+    work["InstanceStorageConfigs"] = [lustre("fs-1.fsx.eu-central-1.amazonaws.com")]
+    request["VpcConfig"]["Subnets"] = ["subnet-0000000f"]
+    found = asked(cloud, request, fsx=boto3.client("fsx", region_name=REGION))
+    assert found == [
+        ("/VpcConfig/Subnets/0", "subnet"),
+        ("/InstanceGroups/1/InstanceStorageConfigs/0/FsxLustreConfig/DnsName", "fsx"),
+        ("/InstanceGroups/0/LifeCycleConfig/SourceS3Uri", "lifecycle-scripts"),
+        ("/InstanceGroups/0/ExecutionRole", "role-policies"),
+    ]

@@ -13,12 +13,13 @@ from hpctools.errors import UnreachableError
 from hpctools.hyperpod.files import Files
 from hpctools.hyperpod.live import named, network
 from hpctools.hyperpod.live.facts import AwsFacts, FileSystem, Plan, Role, Statement, Unseen
-from hpctools.hyperpod.operations.aws import Aws, RefusedError
+from hpctools.hyperpod.operations.aws import NO_NAME_AT_AWS, Aws, RefusedError
 
 Found = TypeVar("Found")
 _NOT_THERE = frozenset(
-    {"NoSuchEntity", "FileSystemNotFound", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket"}
-)
+    {"NoSuchEntity", "FileSystemNotFound", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket",
+     NO_NAME_AT_AWS}
+)  # fmt: skip
 _MOST_PAGES = 10  # of 1000 objects; lifecycle scripts are some dozens
 
 
@@ -122,8 +123,11 @@ def _plans(files: Files, aws: Aws) -> Mapping[str, Plan]:
     return _each(names, lambda arn: _plan(aws, arn))
 
 
-def _plan(aws: Aws, arn: str) -> Plan:
+def _plan(aws: Aws, arn: str) -> Plan | None:
+    """A plan is asked for by its name, which another account's or region's may have, too."""
     answer = aws.service("sagemaker").ask("describe_training_plan", TrainingPlanName=arn.rsplit("/", 1)[-1])
+    if answer["TrainingPlanArn"] != arn:
+        return None
     reserved = answer.get("ReservedCapacitySummaries", [])
     return Plan(
         status=answer["Status"],

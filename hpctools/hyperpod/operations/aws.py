@@ -62,6 +62,8 @@ _ILL = frozenset(
     {"InternalError", "InternalFailure", "InternalServerError", "InternalServerException", "ServiceFailure",
      "ServiceUnavailable", "ServiceUnavailableException", "RequestTimeout", "RequestTimeoutException"}
 )  # fmt: skip
+NO_NAME_AT_AWS = "ParamValidation"
+"""The code of a request that is not even sent: nothing at AWS can have such a name."""
 _DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError"})
 
 
@@ -81,9 +83,8 @@ class Service:
             arguments: its arguments.
 
         Raises:
-            RefusedError: AWS refuses; `code` says how.
+            RefusedError: AWS refuses; `code` says how. Or the request is not what botocore's model allows.
             UnreachableError: no answer, no credentials, or too many requests.
-            HpctoolsError: the request itself is not what botocore's model allows.
         """
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
@@ -123,7 +124,7 @@ def translate(error: Exception, about: str) -> Exception:
         if isinstance(error, kinds):
             return UnreachableError(said.format(about=about, error=_one_line(error)), remedy)
     if isinstance(error, aws.ParamValidationError):
-        return HpctoolsError(f"{about}: {_one_line(error)}", "check the site file")
+        return RefusedError(f"{about}: {_one_line(error)}", NO_NAME_AT_AWS, "check the site file")
     if isinstance(error, aws.BotoCoreError):
         return UnreachableError(
             f"{about}: {_one_line(error)}", "check the network, the region and AWS's status"
