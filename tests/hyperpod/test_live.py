@@ -341,3 +341,18 @@ def test_a_name_that_nothing_at_aws_can_have_is_not_there(cloud: Json) -> None:
         ("/InstanceGroups/0/LifeCycleConfig/SourceS3Uri", "lifecycle-scripts"),
         ("/InstanceGroups/0/ExecutionRole", "role-policies"),
     ]
+
+
+@pytest.mark.parametrize("written", ["999999999999:role/nodes", "123456789012:role/hpc/nodes"])
+def test_a_role_of_another_account_or_path_is_not_the_one_of_the_same_name(cloud: Json, written: str) -> None:
+    request = small(cloud)
+    request["InstanceGroups"][0]["ExecutionRole"] = f"arn:aws:iam::{written}"
+    assert asked(cloud, request) == [("/InstanceGroups/0/ExecutionRole", "role")]
+
+
+def test_a_plan_of_another_account_is_not_the_one_of_the_same_name(cloud: Json) -> None:
+    request = small(cloud)
+    request["InstanceGroups"][1]["TrainingPlanArn"] = PLAN.replace("123456789012", "999999999999")
+    assert asked(cloud, request, sagemaker=sagemaker(PLAN_ANSWER)) == [
+        ("/InstanceGroups/1/TrainingPlanArn", "training-plan")
+    ]

@@ -179,12 +179,15 @@ def _below(aws: Aws, uri: str) -> frozenset[str] | None:
 
 def _roles(files: Files, aws: Aws) -> Mapping[str, Role]:
     arns = named.distinct(named.texts(files, "ExecutionRole"))
-    return _each(arns, lambda arn: _role(aws, arn.rsplit("/", 1)[-1]))
+    return _each(arns, lambda arn: _role(aws, arn))
 
 
-def _role(aws: Aws, name: str) -> Role:
-    iam = aws.service("iam")
+def _role(aws: Aws, arn: str) -> Role | None:
+    """A role is asked for by its name, which another account's or path's may have, too."""
+    iam, name = aws.service("iam"), arn.rsplit("/", 1)[-1]
     role = iam.ask("get_role", RoleName=name)["Role"]
+    if role["Arn"] != arn:
+        return None
     attached = [
         each
         for page in iam.pages("list_attached_role_policies", RoleName=name)
