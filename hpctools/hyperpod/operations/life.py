@@ -165,10 +165,13 @@ class Life:
         template = stacks.template(name) or {"Resources": {}}
         kept = kept_only(template)
         self._empty(name, stacks, template, all_of_them=data)
-        if kept is not None:
-            stacks.bring(Wanted(name, given_up(kept) if data else kept, self._tags()))
-        if data or kept is None:
-            stacks.delete(name)
+        if kept is not None and not data:
+            stacks.bring(Wanted(name, kept, self._tags()))
+            return
+        # A stack whose deletion failed cannot be changed any more; its data was given up before.
+        if kept is not None and given_up(template) != template:
+            stacks.bring(Wanted(name, given_up(kept), self._tags()))
+        stacks.delete(name)
 
     def _empty(self, name: str, stacks: Stacks, template: dict[str, Any], *, all_of_them: bool) -> None:
         """CloudFormation deletes no bucket that has something in it."""

@@ -29,7 +29,14 @@ _SNAPSHOT = frozenset({"AWS::RDS::DBInstance"})
 
 
 def holds_data(resource: Mapping[str, Any]) -> bool:
-    """Whether a resource outlives its stack."""
+    """Whether a resource outlives its stack, or did until its data was given up.
+
+    Who gave it up may have been interrupted before anything of it was gone, and thought better of it since.
+    """
+    return _outlives(resource) or resource.get("UpdateReplacePolicy") == "Retain"
+
+
+def _outlives(resource: Mapping[str, Any]) -> bool:
     return resource.get("DeletionPolicy") in _HOLDING
 
 
@@ -37,7 +44,7 @@ def kept_only(template: Json) -> Json | None:
     """The template of what stays; None when nothing has data.
 
     Args:
-        template: the whole template; resources that have data say so by their DeletionPolicy.
+        template: the whole template; resources that have data say so by their policies.
     """
     resources: Mapping[str, Json] = template["Resources"]
     kept = {name for name, each in resources.items() if holds_data(each)}
@@ -56,8 +63,13 @@ def kept_only(template: Json) -> Json | None:
         if references(each) & resources.keys() <= staying
     }
     made = {key: value for key, value in template.items() if key not in ("Resources", "Outputs")}
-    made["Resources"] = {name: resources[name] for name in sorted(staying)}
+    made["Resources"] = {name: _staying(resources[name]) for name in sorted(staying)}
     return made | ({"Outputs": outputs} if outputs else {})
+
+
+def _staying(resource: Json) -> Json:
+    gone = holds_data(resource) and not _outlives(resource)
+    return resource | {"DeletionPolicy": "Retain"} if gone else resource
 
 
 def given_up(template: Json) -> Json:

@@ -76,8 +76,15 @@ def test_data_that_is_given_up_goes_and_the_database_leaves_a_snapshot() -> None
     assert university()["Resources"]["Database"]["Properties"]["DeletionProtection"] is True
     assert given["Resources"]["Database"]["Properties"]["DeletionProtection"] is False
     assert {policies[name] for name in ("DataBucket", "FileSystemHome", "DatabaseSecret")} == {"Delete"}
-    assert not any(holds_data(each) for each in given["Resources"].values())
-    assert kept_only(given) is None
+    assert given_up(given) == given
+
+
+def test_data_that_was_given_up_and_is_still_there_can_be_kept_again() -> None:
+    kept = kept_only(university()) or {}
+    again = kept_only(given_up(kept)) or {}
+    assert again["Resources"].keys() == kept["Resources"].keys()
+    holding = {name for name, each in kept["Resources"].items() if holds_data(each)}
+    assert {again["Resources"][name]["DeletionPolicy"] for name in holding} == {"Retain"}
 
 
 NAMES = ["A", "B", "C", "D", "E"]
