@@ -71,6 +71,8 @@ def _lines(name: str, region: str, found: Losses, delete_data: bool) -> Iterator
         yield f"  bucket {found.scripts}: the nodes' scripts, which create uploads again"
     if found.going:
         yield f"  {len(found.going)} resources of stack {found.stack} that have no data"
+    for name in found.never_made:
+        yield f"  stack {name}, which was never made: all that is left of the attempt"
     held = [f"  {line}" for line in map(_holding, found.holding)]
     if delete_data:
         yield from held
@@ -85,6 +87,8 @@ def _holding(held: Holding) -> str:
 
 
 def _left(found: Losses, delete_data: bool) -> str:
+    if found.never_made:
+        return "of an attempt, empty buckets and logs may be left, which create takes up again"
     if delete_data or not found.holding:
         return "nothing is left"
     return f"{len(found.holding)} resources with data are left in stack {found.stack}"

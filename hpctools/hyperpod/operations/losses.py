@@ -46,6 +46,7 @@ class Losses:
         going: names of resources without data, which go with the cluster.
         holding: resources with data, which stay unless told otherwise.
         scripts: the bucket of the nodes' scripts, which is emptied; empty when there is none.
+        never_made: stacks whose creation failed, or was not begun: what is left of them goes.
     """
 
     cluster: str
@@ -54,11 +55,12 @@ class Losses:
     going: tuple[str, ...]
     holding: tuple[Holding, ...]
     scripts: str
+    never_made: tuple[str, ...] = ()
 
     @property
     def nothing(self) -> bool:
         """Whether there is nothing that could be deleted."""
-        return not (self.cluster or self.stack)
+        return not (self.cluster or self.stack or self.never_made)
 
 
 def losses(aws: Aws, clusters: Clusters, stacks: Mapping[str, Stacks], cluster: str) -> Losses:
@@ -88,6 +90,7 @@ def losses(aws: Aws, clusters: Clusters, stacks: Mapping[str, Stacks], cluster: 
         going=tuple(sorted(going)),
         holding=tuple(holding),
         scripts=scripts,
+        never_made=tuple(name for name, each in stacks.items() if name not in there and each.find(name)),
     )
 
 

@@ -184,6 +184,24 @@ def test_killed_right_after_a_request_it_goes_on_where_it_was(
     assert server.log.count("CreateCluster") == (0 if at == "CreateCluster" else 1)
 
 
+def test_what_is_left_of_a_creation_that_was_given_up_is_deleted(command: Command, server: Server) -> None:
+    """A stack that only has a plan, as one whose creation failed, has no template and may cost money."""
+    command.without_upload()
+    server.rules(refuse=[{"action": "ExecuteChangeSet", "code": "LimitExceededException", "times": 9}])
+    assert command.run("create")[0] == 1
+    server.rules()
+    code, out, _ = command.run("delete", "--yes")
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            "lost:",
+            "  stack hpctools-tiny, which was never made: all that is left of the attempt",
+            "deleted; of an attempt, empty buckets and logs may be left, which create takes up again",
+        ],
+    )
+    assert "stack    hpctools-tiny (eu-central-1): absent" in command.run("status")[1]
+
+
 OWN = """hyperpod:
   execution_role: arn:aws:iam::123456789012:role/nodes
   network: {subnets: [subnet-0a1b2c3d4e5f60718], security_groups: [sg-0a1b2c3d4e5f60718]}
