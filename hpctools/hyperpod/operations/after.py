@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpctools.errors import HpctoolsError
-from hpctools.hyperpod.operations.aws import Aws
+from hpctools.hyperpod.operations.aws import Aws, RefusedError
 from hpctools.hyperpod.operations.watch import Watch
 from hpctools.hyperpod.stack.context import context_of
 from hpctools.hyperpod.stack.entry import source_parameter
@@ -28,6 +28,20 @@ def remember_scripts(site: Site, aws: Aws, source: str) -> None:
         return
     name = source_parameter(context_of(site))
     aws.service("ssm").ask("put_parameter", Name=name, Value=source, Type="String", Overwrite=True)
+
+
+def forget_scripts(site: Site, aws: Aws) -> None:
+    """Take that back, before the scripts go.
+
+    The stack comes before its scripts: login nodes of a later creation would go to where there are none.
+    """
+    if site.aws is None or site.aws.login.scaling is None:
+        return
+    try:
+        aws.service("ssm").ask("delete_parameter", Name=source_parameter(context_of(site)))
+    except RefusedError as error:
+        if error.code != "ParameterNotFound":
+            raise
 
 
 def settle(site: Site, aws: Aws, watch: Watch) -> None:

@@ -155,6 +155,7 @@ class Life:
             HpctoolsError: AWS could not, with its reasons; the same call goes on where this one ended.
         """
         self.clusters.delete(self.site.cluster.name)
+        after.forget_scripts(self.site, self.aws)
         for name, stacks in self.stacks().items():
             if stacks.was_made(name):
                 self._shrink(name, stacks, data)

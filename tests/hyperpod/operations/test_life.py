@@ -385,3 +385,15 @@ def test_login_nodes_of_ec2_are_told_where_their_scripts_are(server: Server, wat
     assert told == "s3://two/"
     after.remember_scripts(smallest(), aws, "s3://three/")
     assert len(aws.service("ssm").ask("describe_parameters")["Parameters"]) == 1
+
+
+def test_login_nodes_of_a_later_creation_are_not_sent_to_scripts_that_are_gone(
+    server: Server, watch: Watch
+) -> None:
+    """They ask until they are told where their scripts are, and start before these are uploaded."""
+    aws = connect("us-west-2")
+    after.remember_scripts(example("closed-network"), aws, "s3://one/")
+    life = Life(example("closed-network"), aws, watch)
+    life.delete()
+    assert aws.service("ssm").ask("describe_parameters")["Parameters"] == []
+    life.delete()
