@@ -190,20 +190,25 @@ class Clusters:
         """Make a cluster what it should be, and wait until it is; what was changed.
 
         Raises:
-            HpctoolsError: there is no such cluster, or HyperPod failed, with its reason.
+            HpctoolsError: there is no such cluster; HyperPod failed, or took it back, with its reason.
         """
         name = wanted["ClusterName"]
         if self.find(name) is None:
             raise HpctoolsError(f"there is no cluster {name}", "create it: hpctools hyperpod create")
         self.wait(name)
-        found = difference(wanted, self.find(name) or {}, ranges)
+        before = self.find(name) or {}
+        found = difference(wanted, before, ranges)
         if found.request is None:
             self.watch.tell(f"cluster {name}", "unchanged")
             return found
         agree(found)
         self.watch.tell(f"cluster {name}", "changing", f"{len(found.lines)} changes")
         self.service.ask("update_cluster", **found.request)
-        self.wait(name)
+        rolled_back, now = self.wait(name), self.find(name) or {}
+        reason = now.get("FailureMessage") or ""
+        news = reason and reason != before.get("FailureMessage")
+        if rolled_back or (news and difference(wanted, now, ranges).lines == found.lines):
+            raise _taken_back(name, reason)
         return found
 
     def delete(self, name: str) -> bool:
@@ -220,16 +225,18 @@ class Clusters:
         self._wait_gone(name)
         return True
 
-    def wait(self, name: str) -> None:
-        """Wait until nothing moves any more, telling of nodes as they come.
+    def wait(self, name: str) -> bool:
+        """Wait until nothing moves any more, telling of nodes as they come; whether it was rolling back.
 
         Raises:
             HpctoolsError: the cluster failed.
         """
         told: set[tuple[str, str, str]] = set()
+        seen: set[str] = set()
 
         def over() -> bool:
-            moving = self._status(name) in _MOVING
+            seen.add(status := self._status(name))
+            moving = status in _MOVING
             for line in self._node_lines(name) if moving else ():
                 if line not in told:
                     told.add(line)
@@ -250,6 +257,7 @@ class Clusters:
                 " `hpctools hyperpod delete` and create it again",
             )
         self.watch.tell(f"cluster {name}", found["ClusterStatus"])
+        return "RollingBack" in seen
 
     def _node_lines(self, name: str) -> Iterator[tuple[str, str, str]]:
         for group in self.nodes(name):
@@ -267,6 +275,14 @@ class Clusters:
                 "run the same command again",
             )
         self.watch.tell(f"cluster {name}", "deleted")
+
+
+def _taken_back(name: str, reason: str) -> HpctoolsError:
+    return HpctoolsError(
+        f"HyperPod took the change of cluster {name} back: {reason or 'it tells no reason'}",
+        f"see the nodes' log (/aws/sagemaker/Clusters/{name} in CloudWatch), mend the cause and"
+        " run the same command again",
+    )
 
 
 def _counted(request: Mapping[str, Any]) -> str:

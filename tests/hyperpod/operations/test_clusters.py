@@ -221,6 +221,33 @@ def test_nothing_is_changed_without_agreement(watch: Watch) -> None:
     assert service.done() == ["update_cluster"]
 
 
+BEFORE = ["InService"] * 4  # what is asked of a cluster before it is changed
+
+
+def test_a_change_that_hyperpod_took_back_is_no_success(watch: Watch) -> None:
+    reason = "Lifecycle scripts did not run successfully on gpu-3"
+    found, _ = clusters(watch, *BEFORE, "Updating", "RollingBack", "RollingBack", "InService", failure=reason)
+    with pytest.raises(HpctoolsError, match=f"took the change of cluster uni back: {reason}; see the nodes'"):
+        found.change(request(group("gpu", 3)), {})
+
+
+def test_a_change_that_is_back_before_anybody_looks_is_no_success(watch: Watch) -> None:
+    found, service = clusters(watch, "InService")
+    service.failure = ""
+
+    def fails_later(difference: Any) -> None:
+        service.failure = "no capacity"
+
+    with pytest.raises(HpctoolsError, match="took the change of cluster uni back: no capacity"):
+        found.change(request(group("gpu", 3)), {}, fails_later)
+
+
+def test_what_failed_before_a_change_is_not_held_against_it(watch: Watch) -> None:
+    found, service = clusters(watch, "InService", failure="of last week")
+    found.change(request(group("gpu", 3)), {})
+    assert service.done() == ["update_cluster"]
+
+
 def test_a_cluster_that_is_not_there_cannot_be_changed(watch: Watch) -> None:
     found, _ = clusters(watch, "")
     with pytest.raises(HpctoolsError, match="there is no cluster uni; create it"):
