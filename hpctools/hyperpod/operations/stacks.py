@@ -102,6 +102,9 @@ def _is_tag_of(value: Any, tags: Mapping[str, str]) -> bool:
     )
 
 
+_ONLY_OUTPUTS = Change("Modify", "Outputs", "what the stack tells; no resource changes")
+"""AWS lists no resource of such a change set, and it is one all the same: it did not fail."""
+
 Agree = Callable[[tuple[Change, ...]], None]
 """Is shown what would change, and raises to stop it."""
 
@@ -251,7 +254,8 @@ class Stacks:
             raise HpctoolsError(
                 f"stack {proposal.stack} cannot be changed so: {reason}", "see docs/infrastructure.md"
             )
-        return tuple(_change(each["ResourceChange"]) for each in self._all_changes(proposal))
+        changes = tuple(_change(each["ResourceChange"]) for each in self._all_changes(proposal))
+        return changes or (_ONLY_OUTPUTS,)
 
     def _change_set(self, proposal: _Proposal) -> dict[str, Any] | None:
         try:

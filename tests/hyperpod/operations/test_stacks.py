@@ -286,6 +286,19 @@ def test_a_change_that_replaces_is_called_so(watch: Watch, found_by_aws: dict[st
     assert [each.action for each in shown[0]] == [action]
 
 
+def test_a_change_of_outputs_alone_is_carried_out(watch: Watch) -> None:
+    """Such a change set lists no resource; one that changes nothing fails."""
+    found, service = stacks(
+        watch,
+        describe_stacks=[state("UPDATE_COMPLETE")],
+        describe_change_set=[NO_SET, READY | {"Changes": []}],
+    )
+    shown: list[tuple[Change, ...]] = []
+    assert found.bring(Wanted("a", TOPIC), shown.append) is True
+    assert [each.name for each in shown[0]] == ["Outputs"]
+    assert "execute_change_set" in service.asked
+
+
 def test_the_same_wish_has_the_same_change_set() -> None:
     wishes: list[Callable[[], Wanted]] = [
         lambda: Wanted("a", TOPIC, {"k": "v"}),
