@@ -12,10 +12,10 @@ import grp
 import os
 import pwd
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pam import files, rewrite, trial
-from pam.order import Order, Wanted
+from pam.order import Order, Wanted, compose
 from pam.roles import REFUSE
 from pam.settings import ROOT, Settings
 
@@ -100,7 +100,7 @@ def run(order: Order, wanted: Wanted) -> Report:
     with _service(order, "new", wanted.text) as new, _service(order, "old", order.read(order.service)) as old:
         _try_administrators(order, new, old, report)
     foreign = rewrite.strip(order.read(order.service), order.service)
-    with _service(order, "new", wanted.text) as new, _service(order, "old", foreign) as old:
+    with _service(order, "new", _unlimited(order, wanted)) as new, _service(order, "old", foreign) as old:
         _try_stranger(order, new, old, report)
     if order.role == "compute":
         _try_session(order, wanted, report)
@@ -143,14 +143,19 @@ def _try_stranger(order: Order, new: str, old: str, report: Report) -> None:
         return
     answer = trial.attempt(new, stranger, "account")
     wanted = order.role in ("login", "guard")
-    # The agent is often installed later, and what it says is its own: also that it lets nobody in without it.
-    fine = answer.admitted is wanted or _is_left_to_the_agent(order)
-    report.say(fine, f"{stranger}, who has no job and no session: {answer.said}")
+    report.say(answer.admitted is wanted, f"{stranger}, who has no job and no session: {answer.said}")
 
 
-def _is_left_to_the_agent(order: Order) -> bool:
-    asked = order.settings.agent_socket and order.settings.when_unreachable == "refuse"
-    return order.role == "login" and bool(asked)
+def _unlimited(order: Order, wanted: Wanted) -> str:
+    """The stack as it is where nothing is limited.
+
+    A login node may be full or drained just now, its agent is often installed later, and a program of the
+    site's own may know none of the system's accounts: what they say is theirs, and no fault of the stack.
+    """
+    if order.role != "login":
+        return wanted.text
+    free = replace(order.settings, sessions_per_user=0, sessions=0, session_hook="", agent_socket="")
+    return compose(replace(order, settings=free)).text
 
 
 def _stranger(order: Order, old: str) -> str:

@@ -188,6 +188,20 @@ def test_who_installs_a_login_nodes_stack_gets_in_as_everybody(node: Path) -> No
     assert installer(node, "install", *LOGIN, sudo="daemon").returncode == 0
 
 
+@pytest.mark.parametrize("asked", ["session_hook", "agent_socket"])
+def test_a_login_node_that_takes_nobody_just_now_can_be_set_up(node: Path, asked: str) -> None:
+    """Drained or full, as one is when it is worked on; or its program knows none of the system's accounts."""
+    (node / "hook").write_text("#!/bin/sh\nexit 77\n")
+    (node / "hook").chmod(0o755)
+    login = {asked: f"{node}/hook", "when_unreachable": "refuse"}  # which is no socket
+    (node / "settings.json").write_text(json.dumps({"access": {"login": login}}))
+    words = (*LOGIN, "--settings", f"{node}/settings.json")
+    done = installer(node, "install", *words)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert "nobody, who has no job and no session: Success" in done.stdout
+    assert admitted(node, "root", "nobody") == {"root": True, "nobody": False}
+
+
 @pytest.mark.parametrize("stacks", [DEBIAN, REDHAT], ids=["debian", "redhat"])
 def test_sudo_stays_in_the_job_and_administrators_sudo_as_it_was(node: Path, stacks: dict[str, str]) -> None:
     """What moves sessions is reached by administrators alone (it refuses here, so that one sees it); the
