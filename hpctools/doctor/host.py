@@ -157,7 +157,8 @@ def _daemons() -> Iterator[LocalDaemon]:
     for folder in Path("/proc").glob("[0-9]*"):
         # It may end while we look.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            name = (folder / "comm").read_text().strip()
+            # Debian's programs are called slurmd-wlm and so on, and later releases run by that name.
+            name = (folder / "comm").read_text().strip().removesuffix("-wlm")
             if name in DAEMONS:
                 limits = (folder / "limits").read_text()
                 files, memory = (_hard(limits, each) for each in ("Max open files", "Max locked memory"))

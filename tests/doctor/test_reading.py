@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -134,6 +137,25 @@ def test_stacks_that_call_pam_slurm_adopt(tmp_path: Path) -> None:
 def test_users_that_nobody_knows_and_folders_of_compute_nodes_only() -> None:
     assert host.strangers(["root", "nobody-of-this-name", "root"]) == ("nobody-of-this-name",)
     assert host.paths(["/tmp"], []) == {}
+
+
+@pytest.mark.parametrize("name", ["slurmd", "slurmd-wlm"])
+def test_a_daemon_is_seen_by_either_of_its_names(tmp_path: Path, name: str) -> None:
+    """From 24.11 on Debian's slurmd runs under the name of its file."""
+    shutil.copy(shutil.which("sleep") or "", tmp_path / name)
+    process = subprocess.Popen([tmp_path / name, "60"])
+    try:
+        while Path(f"/proc/{process.pid}/comm").read_text().strip() != name:
+            time.sleep(0.01)  # the kernel names it a moment after it has begun
+        mine = [daemon for daemon in host.daemons() if daemon.pid == process.pid]
+    finally:
+        process.kill()
+        process.wait()
+    assert [daemon.name for daemon in mine] == ["slurmd"]
+    assert host.paths([str(tmp_path), f"{tmp_path}/none"], mine) == {
+        str(tmp_path): True,
+        f"{tmp_path}/none": False,
+    }
 
 
 def test_a_machine_without_slurm_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
