@@ -315,6 +315,22 @@ class Stacks:
                 "mend the cause and run the same command again",
             )
         self.watch.tell(f"stack {shown}", about)
+        left = "" if gone else self._left_behind(name)
+        if left:
+            raise HpctoolsError(
+                f"stack {shown} is {last['StackStatus']}, and could not delete what it no longer has: {left}",
+                "delete that by hand, it may cost money; then run the same command again",
+            )
+
+    def _left_behind(self, name: str) -> str:
+        """What an update took out and could not delete: the stack is well, and knows of it no more."""
+        last = {event["PhysicalResourceId"]: event for event in self._events(name)}
+        left = [each for each in last.values() if each["ResourceStatus"] == "DELETE_FAILED"]
+        return "; ".join(
+            f"{each['LogicalResourceId']} {each['PhysicalResourceId']}"
+            f" ({each.get('ResourceStatusReason', 'no reason is told')})"
+            for each in left
+        )
 
     def _events(self, name: str) -> list[dict[str, Any]]:
         """Events of the operation that is under way or came last, the first one first."""

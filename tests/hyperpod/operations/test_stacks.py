@@ -299,6 +299,32 @@ def test_a_change_of_outputs_alone_is_carried_out(watch: Watch) -> None:
     assert "execute_change_set" in service.asked
 
 
+def changing(watch: Watch, *events: dict[str, Any]) -> Stacks:
+    """A stack whose change comes to its end, with these events, the last one first."""
+    return stacks(
+        watch,
+        describe_stacks=[state("UPDATE_COMPLETE")],
+        describe_change_set=[NO_SET, READY],
+        describe_stack_events=[{"StackEvents": [*events, event(1, "stack", "UPDATE_IN_PROGRESS")]}],
+    )[0]
+
+
+def test_what_an_update_could_not_delete_is_told_since_nobody_finds_it_again(watch: Watch) -> None:
+    """CloudFormation tries three times, and then the stack is UPDATE_COMPLETE without it."""
+    events = [event(n, "Nat", "DELETE_FAILED", "it is in use") for n in (4, 3, 2)]
+    with pytest.raises(HpctoolsError) as told:
+        changing(watch, *events).bring(Wanted("a", TOPIC))
+    assert str(told.value) == (
+        "stack a is UPDATE_COMPLETE, and could not delete what it no longer has: Nat p-Nat (it is in use);"
+        " delete that by hand, it may cost money; then run the same command again"
+    )
+
+
+def test_what_was_deleted_at_last_is_not_left_behind(watch: Watch) -> None:
+    events = [event(3, "Nat", "DELETE_COMPLETE"), event(2, "Nat", "DELETE_FAILED", "it is in use")]
+    assert changing(watch, *events).bring(Wanted("a", TOPIC)) is True
+
+
 def test_the_same_wish_has_the_same_change_set() -> None:
     wishes: list[Callable[[], Wanted]] = [
         lambda: Wanted("a", TOPIC, {"k": "v"}),
