@@ -54,8 +54,8 @@ def preflight(
 
     if state is not None and no_state:
         raise UsageError("--state and --no-state exclude each other", "give one of them")
-    if state is not None and not state.is_dir():
-        raise UsageError(f"there is no folder {state}", "name slurmctld's StateSaveLocation")
+    if state is not None:
+        _check_state(state)
     with Place() as place:  # it is made while the rest is imported and the site compiled
         from hpctools.conf.preflight import live_state, preflight
 
@@ -68,6 +68,20 @@ def preflight(
     verdict = replace(verdict, lost_jobs=_unfinished(verdict.lost_jobs))
     click.echo(_json(verdict) if as_json else "\n".join(_text(verdict)))
     return 0 if verdict.ok else 1
+
+
+def _check_state(state: Path) -> None:
+    """Refuse a folder without a state that we may read: it would be passed over, and no job looked at."""
+    if not state.is_dir():
+        raise UsageError(f"there is no folder {state}", "name slurmctld's StateSaveLocation")
+    try:
+        with (state / "assoc_mgr_state").open("rb"):
+            return
+    except OSError as error:
+        raise UsageError(
+            f"{state} has no state that we may read: assoc_mgr_state: {error.strerror}",
+            "name the live slurmctld's StateSaveLocation, as root; --no-state goes without it",
+        ) from None
 
 
 def _unfinished(jobs: tuple[int, ...]) -> tuple[int, ...]:

@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from hpctools.cli.preflight import preflight
 from hpctools.conf import Bundle, File
 from hpctools.conf.preflight import bundle_files
+from hpctools.errors import UsageError
 from tests.conf.plan.stage import bundle
 
 
@@ -32,3 +37,13 @@ def test_what_lies_in_the_folder_stays_but_for_what_an_earlier_bundle_brought(tm
         "more.conf": "return 0\n",
     }
     assert bundle_files(made, tmp_path / "none") == {file.path: file.text for file in made.files}
+
+
+def test_a_state_that_is_named_and_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    """Without it no job and no account is looked at, and the configuration would seem well."""
+    (tmp_path / "slurm.conf").write_text("ClusterName=one\nSlurmctldHost=localhost\n")
+    words = [str(tmp_path), "--state", str(tmp_path)]
+    with pytest.raises(
+        UsageError, match=r"no state that we may read: assoc_mgr_state: No such file.*--no-state"
+    ):
+        CliRunner().invoke(preflight, words, standalone_mode=False, catch_exceptions=False)
