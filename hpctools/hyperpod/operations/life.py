@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from hpctools.hyperpod.tags import stack_tags
 from hpctools.site.model import Site
 
 _BUCKET = "AWS::S3::Bucket"
+_MADE_FOR = re.compile(r"the cluster (\S+); made by hpctools")  # as the descriptions of our templates end
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,34 @@ class Life:
         """Make the stacks what the site says; what the cluster's own gives out, None when it has none.
 
         Raises:
-            HpctoolsError: CloudFormation could not, with its reasons.
+            HpctoolsError: CloudFormation could not, with its reasons; or a stack is not this cluster's.
         """
-        there = self.stacks()
+        there = self._own_stacks()
         for wanted in self.wanted():
             there[wanted.name].bring(wanted, agree)
         return self.outputs()
+
+    def _own_stacks(self) -> dict[str, Stacks]:
+        """The stacks, none of which is somebody else's: what is in one goes when it becomes another one.
+
+        Raises:
+            HpctoolsError: one is of another cluster that is there, or of something else.
+        """
+        found = self.stacks()
+        for name, stacks in found.items():
+            template = stacks.template(name)
+            if template is not None and not self._is_ours(whose := _made_for(template)):
+                of = (
+                    f"the cluster {whose}, which is there"
+                    if whose
+                    else "something that hpctools did not make"
+                )
+                raise HpctoolsError(f"stack {name} is of {of}", "state another name in aws.stack")
+        return found
+
+    def _is_ours(self, whose: str) -> bool:
+        """Also what is left of a cluster that is gone: its data may be kept under another name."""
+        return whose == self.site.cluster.name or (bool(whose) and self.clusters.find(whose) is None)
 
     def outputs(self) -> Outputs | None:
         """What the stack gives out; None when the site has none.
@@ -142,8 +166,12 @@ class Life:
         return {group.name: (group.count.min, group.count.max) for group in groups}
 
     def losses(self) -> Losses:
-        """What a deletion would lose."""
-        return losses(self.aws, self.clusters, self.stacks(), self.site.cluster.name)
+        """What a deletion would lose.
+
+        Raises:
+            HpctoolsError: a stack is not this cluster's.
+        """
+        return losses(self.aws, self.clusters, self._own_stacks(), self.site.cluster.name)
 
     def delete(self, *, data: bool = False) -> None:
         """Delete the cluster, and of its stacks all that has no data.
@@ -154,9 +182,10 @@ class Life:
         Raises:
             HpctoolsError: AWS could not, with its reasons; the same call goes on where this one ended.
         """
+        own = self._own_stacks()
         self.clusters.delete(self.site.cluster.name)
         after.forget_scripts(self.site, self.aws)
-        for name, stacks in self.stacks().items():
+        for name, stacks in own.items():
             if stacks.was_made(name):
                 self._shrink(name, stacks, data)
             else:
@@ -183,3 +212,9 @@ class Life:
                 chosen = each["ResourceType"] == _BUCKET and (all_of_them or logical == SCRIPTS)
                 if chosen and logical in template["Resources"] and each.get("PhysicalResourceId"):
                     buckets.empty(service, each["PhysicalResourceId"], self.watch)
+
+
+def _made_for(template: Mapping[str, Any]) -> str:
+    """The cluster that a template is of; empty when it is none of ours."""
+    found = _MADE_FOR.search(str(template.get("Description", "")))
+    return found[1] if found else ""
