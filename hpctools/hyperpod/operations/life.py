@@ -12,7 +12,7 @@ from hpctools.hyperpod.operations import after, buckets
 from hpctools.hyperpod.operations.aws import Aws
 from hpctools.hyperpod.operations.clusters import Clusters, Difference
 from hpctools.hyperpod.operations.losses import SCRIPTS, Losses, losses
-from hpctools.hyperpod.operations.stacks import Agree, Stacks, Wanted
+from hpctools.hyperpod.operations.stacks import Agree, Change, Stacks, Wanted
 from hpctools.hyperpod.operations.watch import Watch
 from hpctools.hyperpod.stack import Outputs, copies, infrastructure, read_outputs, stack_name
 from hpctools.hyperpod.stack.kept import given_up, kept_only
@@ -130,10 +130,12 @@ class Life:
         """Make everything: stacks, scripts, cluster. What is there already stays as it is.
 
         Raises:
-            HpctoolsError: AWS could not, with its reasons; the same call goes on where this one ended.
+            HpctoolsError: AWS could not, with its reasons; the same call goes on where this one ended. Or the
+                cluster is there, and something around it would go.
             UnreachableError: AWS does not answer, or takes too long.
         """
-        outputs = self.bring_stacks()
+        there = self.clusters.find(self.site.cluster.name) is not None
+        outputs = self.bring_stacks(_nothing_goes) if there else self.bring_stacks()
         cluster = prepare(outputs)
         after.remember_scripts(self.site, self.aws, cluster.scripts)
         self.clusters.create(cluster.request)
@@ -212,6 +214,16 @@ class Life:
                 chosen = each["ResourceType"] == _BUCKET and (all_of_them or logical == SCRIPTS)
                 if chosen and logical in template["Resources"] and each.get("PhysicalResourceId"):
                     buckets.empty(service, each["PhysicalResourceId"], self.watch)
+
+
+def _nothing_goes(changes: tuple[Change, ...]) -> None:
+    """Nobody is asked where a cluster is created; of one that runs nothing is taken away so."""
+    gone = [change.name for change in changes if change.action in ("Replace", "Remove")]
+    if gone:
+        raise HpctoolsError(
+            f"the cluster is there, and as the site is now {', '.join(gone)} would be replaced or removed",
+            "see what changes, and agree to it: hpctools hyperpod update",
+        )
 
 
 def _made_for(template: Mapping[str, Any]) -> str:

@@ -288,6 +288,23 @@ def test_a_change_of_the_site_is_shown_then_made(aws: Aws, watch: Watch) -> None
     assert look(life).good
 
 
+def test_a_creation_again_takes_nothing_from_a_cluster_that_is_there(aws: Aws, watch: Watch) -> None:
+    """The site was changed since; an update shows it, and asks."""
+    with_two, with_one = (
+        smallest(network={"internet": "none", "endpoints": services}) for services in (("s3", "ssm"), ("s3",))
+    )
+    created(with_two, aws, watch)
+    again = Life(with_one, aws, watch)
+    with pytest.raises(
+        HpctoolsError, match=r"EndpointS\w+, EndpointS\w+ would be replaced or removed; .*update"
+    ):
+        again.create(preparing(again))
+    assert look(Life(with_two, aws, watch)).good
+    again.update(preparing(again), lambda changes: None, lambda difference: None)
+    again.create(preparing(again))
+    assert look(again).good
+
+
 def test_nothing_is_updated_that_was_never_created(aws: Aws, server: Server, watch: Watch) -> None:
     life = Life(smallest(), aws, watch)
     server.rules()
