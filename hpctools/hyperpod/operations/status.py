@@ -13,6 +13,7 @@ from hpctools.hyperpod.operations.stacks import Wanted
 from hpctools.hyperpod.stack.kept import kept_only
 
 _RUNNING = "Running"
+_ROLLED_BACK = "UPDATE_ROLLBACK_COMPLETE"  # whole, and as before; it stays so until something else is changed
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,9 @@ def _stack(life: Life, wanted: Wanted) -> StackStatus:
         return StackStatus(wanted.name, region, "absent", as_the_site_says=False, data_only=False)
     template = stacks.template(wanted.name)
     status = str(found["StackStatus"])
-    failed = status.endswith("FAILED") or "ROLLBACK" in status
     same = template == json.loads(wanted.body)
+    failed = status.endswith("FAILED") or "ROLLBACK" in status
+    failed = failed and not (same and status == _ROLLED_BACK)
     left = kept_only(template) if template else None
     data_only = not same and left is not None and left["Resources"] == (template or {})["Resources"]
     reason = str(found.get("StackStatusReason", status)) if failed else ""

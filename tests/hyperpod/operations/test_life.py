@@ -305,6 +305,23 @@ def test_a_creation_again_takes_nothing_from_a_cluster_that_is_there(aws: Aws, w
     assert look(again).good
 
 
+def test_a_stack_that_rolled_back_is_well_once_the_site_is_as_before(
+    aws: Aws, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CloudFormation says UPDATE_ROLLBACK_COMPLETE until the next change, for which there is no cause."""
+    life, changed = created(smallest(), aws, watch), Life(smallest(keep_logs_days=30), aws, watch)
+    real = Stacks.find
+
+    def rolled_back(stacks: Stacks, name: str) -> dict[str, Any]:
+        return (real(stacks, name) or {}) | {"StackStatus": "UPDATE_ROLLBACK_COMPLETE"}
+
+    monkeypatch.setattr(Stacks, "find", rolled_back)
+    assert look(life).good
+    assert [(each.reason, look(changed).good) for each in look(changed).stacks] == [
+        ("UPDATE_ROLLBACK_COMPLETE", False)
+    ]
+
+
 def test_nothing_is_updated_that_was_never_created(aws: Aws, server: Server, watch: Watch) -> None:
     life = Life(smallest(), aws, watch)
     server.rules()
