@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ from hpctools.hyperpod.stack.roles import document
 
 _GIB = 1024**3
 _MOST_EMAILS = 10
+_DIGEST = 8
 EVENTS = ("SageMaker HyperPod Cluster State Change", "SageMaker HyperPod Cluster Node Health Event")
 _PUBLISHERS = ("budgets.amazonaws.com", "cloudwatch.amazonaws.com", "events.amazonaws.com")
 
@@ -24,8 +26,7 @@ def notifications(context: Context) -> Part:
         "NodeEvents": _node_events(context),
     }
     for address in context.aws.notifications.emails:
-        name = "MailTo" + "".join(character for character in address.title() if character.isalnum())
-        made[name] = _mail(address)
+        made[_mail_name(address, made)] = _mail(address)
     return Part(made | _full_file_systems(context), {"TopicArn": ref("Topic")})
 
 
@@ -53,6 +54,13 @@ def _topic_policy() -> Json:
     }
     properties = {"PolicyDocument": document([publish, encrypted]), "Topics": [ref("Topic")]}
     return resource("AWS::SNS::TopicPolicy", properties)
+
+
+def _mail_name(address: str, taken: Json) -> str:
+    """Of letters and digits, as CloudFormation wants it: a.lee@ and a-lee@ must not become one."""
+    name = "MailTo" + "".join(character for character in address.title() if character.isalnum())
+    digest = hashlib.sha256(address.encode()).hexdigest()[:_DIGEST]
+    return f"{name}{digest}" if name in taken else name
 
 
 def _mail(address: str) -> Json:

@@ -298,6 +298,14 @@ def test_budgets_in_another_currency_are_not_added_to_dollars() -> None:
         infrastructure(Site.model_validate(raw))
 
 
+def test_addresses_that_differ_in_signs_only_are_told_each() -> None:
+    people = ("a.lee@uni.example", "a-lee@uni.example", "alee@uni.example", "a.lee@un.i-example.org")
+    resources = infrastructure(smallest(notifications={"emails": people}))["Resources"]
+    mails = {name: each for name, each in resources.items() if each["Type"] == "AWS::SNS::Subscription"}
+    assert sorted(each["Properties"]["Endpoint"] for each in mails.values()) == sorted(people)
+    assert all(name.isalnum() for name in mails)
+
+
 def test_a_site_without_an_aws_section_has_no_stack() -> None:
     with pytest.raises(UsageError, match="no aws section"):
         infrastructure(example("centre"))
