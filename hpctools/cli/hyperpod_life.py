@@ -92,9 +92,9 @@ def preparing(life: Life, release: str | None, cgroup: Cgroup) -> Prepare:
     def uploaded(outputs: Outputs | None) -> str:
         made = bundle_of(life.site, outputs, facts)
         name = life.site.cluster.name
-        bucket = outputs.lifecycle_bucket if outputs else ""
-        bucket = bucket or lifecycle_bucket(life.site, life.aws.account(), life.aws.region)
-        sent = upload(made, life.aws.service("s3"), bucket, name)
+        owner = life.aws.account()
+        bucket = outputs.lifecycle_bucket if outputs else lifecycle_bucket(life.site, owner, life.aws.region)
+        sent = upload(made, life.aws.service("s3"), bucket, name, owner=owner)
         life.watch.tell("scripts", "uploaded" if sent.sent else "there already", sent.uri)
         return sent.uri
 

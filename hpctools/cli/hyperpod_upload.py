@@ -59,19 +59,20 @@ def _carry_out(
     from hpctools.hyperpod.operations.aws import connect
 
     account = connect(site.aws.region if site.aws else None)
-    name = bucket or _bucket(site, account, outputs_file)
-    store = account.service("s3")
-    sent = send(made, store, name, site.cluster.name, lambda path: click.echo(f"sent {path}", err=True))
+    name, owner = (bucket, "") if bucket else _bucket(site, account, outputs_file)
+    store, doing = account.service("s3"), lambda path: click.echo(f"sent {path}", err=True)
+    sent = send(made, store, name, site.cluster.name, doing, owner)
     if not sent.sent:
         click.echo("all of it was there already", err=True)
     show({"uri": sent.uri, "hash": made.hash, "sent": list(sent.sent)} if as_json else f"{sent.uri}\n")
 
 
-def _bucket(site: Site, account: Aws, outputs_file: Path | None) -> str:
-    """The bucket that the stack gave out, that the site names, or that the stack would make."""
+def _bucket(site: Site, account: Aws, outputs_file: Path | None) -> tuple[str, str]:
+    """The bucket that the stack gave out, that the site names, or that the stack would make; its account."""
     from hpctools.cli.hyperpod_render import outputs_in
     from hpctools.hyperpod.stack import lifecycle_bucket
 
     if outputs_file is not None and (told := outputs_in(outputs_file).get("LifecycleBucket")):
-        return told
-    return lifecycle_bucket(site, account.account(), account.region)
+        return told, ""
+    owner = account.account()
+    return lifecycle_bucket(site, owner, account.region), owner

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -55,6 +55,7 @@ def upload(
     bucket: str,
     cluster: str,
     doing: Callable[[str], None] = lambda path: None,
+    owner: str = "",
 ) -> Uploaded:
     """Upload a bundle; what is there already is not sent again.
 
@@ -64,6 +65,8 @@ def upload(
         bucket: its name; HyperPod wants it to begin with `sagemaker-`.
         cluster: the first part of the prefix.
         doing: hears what is sent.
+        owner: the account that the bucket must be of; any when empty. Somebody else may have taken a name
+            that can be guessed, and the nodes would run their scripts as root.
 
     Raises:
         HpctoolsError: the bucket's name does not do, AWS refuses or does not answer. What was sent stays, and
@@ -76,28 +79,33 @@ def upload(
         )
     prefix = f"{cluster}/{made.hash}/"
     uri = f"s3://{bucket}/{prefix}"
-    there = _there(store, bucket, prefix)
+    place = {"Bucket": bucket} | ({"ExpectedBucketOwner": owner} if owner else {})
+    there = _there(store, place, prefix)
     manifest = _manifest(made)
     wanted = [*made.files, manifest]
     missing = [file for file in wanted if there.get(prefix + file.path) != len(file.content)]
     if not missing:
         return Uploaded(uri, ())
-    _send([file for file in missing if file is not manifest], store, bucket, prefix, doing)
-    _put(manifest, store, bucket, prefix)
+    _send([file for file in missing if file is not manifest], store, place, prefix, doing)
+    _put(manifest, store, place, prefix)
     return Uploaded(uri, tuple(file.path for file in missing if file is not manifest))
 
 
-def _there(store: ObjectStore, bucket: str, prefix: str) -> dict[str, int]:
+def _there(store: ObjectStore, place: Mapping[str, str], prefix: str) -> dict[str, int]:
     """The size of each object under the prefix; its mark (ETag) depends on how the bucket encrypts."""
-    pages = store.pages("list_objects_v2", Bucket=bucket, Prefix=prefix)
+    pages = store.pages("list_objects_v2", Prefix=prefix, **place)
     return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", ())}
 
 
 def _send(
-    files: Sequence[BundleFile], store: ObjectStore, bucket: str, prefix: str, doing: Callable[[str], None]
+    files: Sequence[BundleFile],
+    store: ObjectStore,
+    place: Mapping[str, str],
+    prefix: str,
+    doing: Callable[[str], None],
 ) -> None:
     def send(file: BundleFile) -> None:
-        _put(file, store, bucket, prefix)
+        _put(file, store, place, prefix)
         doing(file.path)
 
     with ThreadPoolExecutor(_TOGETHER) as pool:
@@ -105,11 +113,11 @@ def _send(
             pass
 
 
-def _put(file: BundleFile, store: ObjectStore, bucket: str, prefix: str) -> None:
+def _put(file: BundleFile, store: ObjectStore, place: Mapping[str, str], prefix: str) -> None:
     digest = hashlib.md5(file.content, usedforsecurity=False).digest()
     store.ask(
         "put_object",
-        Bucket=bucket,
+        **place,
         Key=prefix + file.path,
         Body=file.content,
         # S3 refuses what arrived damaged.

@@ -192,3 +192,34 @@ def test_the_bucket_is_that_of_the_account_where_nothing_names_one(s3: Any, tmp_
     done = run(site)
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith(f"s3://{bucket}/uni-gpu/")
+
+
+def test_a_bucket_whose_name_can_be_guessed_must_be_of_the_account(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else may have taken the name, and nodes run what is there as root; S3 refuses for us."""
+    asked: list[tuple[str, str]] = []
+    real_ask, real_pages = Service.ask, Service.pages
+
+    def note(arguments: dict[str, Any]) -> None:
+        if "Bucket" in arguments:
+            asked.append((arguments["Bucket"], arguments.get("ExpectedBucketOwner", "anybody")))
+
+    def ask(store: Service, operation: str, **arguments: Any) -> dict[str, Any]:
+        note(arguments)
+        return real_ask(store, operation, **arguments)
+
+    def pages(store: Service, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        note(arguments)
+        return real_pages(store, operation, **arguments)
+
+    monkeypatch.setattr(Service, "ask", ask)
+    monkeypatch.setattr(Service, "pages", pages)
+    site = tmp_path / "site.yaml"
+    site.write_text(f"{SITE}aws: {{region: eu-central-1, file_systems: []}}\n")
+    guessed = "sagemaker-uni-gpu-123456789012-eu-central-1"
+    where: Any = {"LocationConstraint": "eu-central-1"}
+    s3.create_bucket(Bucket=guessed, CreateBucketConfiguration=where)
+    assert run(site).exit_code == 0
+    assert run(site, "--bucket", BUCKET).exit_code == 0
+    assert set(asked) == {(guessed, "123456789012"), (BUCKET, "anybody")}
