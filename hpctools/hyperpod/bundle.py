@@ -17,6 +17,7 @@ from hpctools.errors import HpctoolsError
 from hpctools.hyperpod.bundle_secrets import refuse_secrets
 
 _HASH_CHARACTERS = 16
+_ENTRY, _SETTINGS = "on_create.sh", "site/settings.json"
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -86,12 +87,15 @@ def bundle(
 def write_bundle(made: NodeBundle, folder: Path) -> None:
     """Write a bundle into a folder that is new, empty, or has an earlier bundle, of which nothing stays.
 
+    Interrupted, the folder is no bundle, and still one of ours: the next call writes it.
+
     Raises:
         HpctoolsError: something else is in the folder, or it cannot be written.
     """
     try:
         _clear(folder)
-        for file in made.files:
+        (folder / _SETTINGS).parent.mkdir(parents=True, exist_ok=True)
+        for file in sorted(made.files, key=lambda file: (file.path == _SETTINGS, file.path != _ENTRY)):
             path = folder / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(file.content)
@@ -109,7 +113,7 @@ def read_bundle(folder: Path) -> NodeBundle:
     Raises:
         HpctoolsError: there is none, or a secret was put into it.
     """
-    if not (folder / "site/settings.json").is_file():
+    if not (folder / _SETTINGS).is_file():
         raise HpctoolsError(f"{folder} is no bundle", "make one: hpctools hyperpod bundle SITE --out FOLDER")
     files = tuple(sorted(_files(folder, ""), key=lambda file: file.path))
     refuse_secrets({file.path: file.content for file in files})
@@ -117,12 +121,14 @@ def read_bundle(folder: Path) -> NodeBundle:
 
 
 def _clear(folder: Path) -> None:
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists() or all(path.is_dir() for path in folder.rglob("*")):
         return
-    if not (folder / "on_create.sh").is_file() or not (folder / "site").is_dir():
+    if not (folder / _ENTRY).is_file() or not (folder / _SETTINGS).parent.is_dir():
         raise HpctoolsError(f"{folder} has something else in it", "name a new or an empty folder")
+    (folder / _SETTINGS).unlink(missing_ok=True)
     for file in list(_files(folder, "")):
-        (folder / file.path).unlink()
+        if file.path != _ENTRY:
+            (folder / file.path).unlink()
 
 
 def _shipped(name: str, prefix: str) -> Iterator[BundleFile]:

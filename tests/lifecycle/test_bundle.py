@@ -109,6 +109,31 @@ def test_a_second_bundle_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     assert read_bundle(tmp_path / "out") == first
 
 
+@pytest.mark.parametrize("anew", [True, False], ids=["new folder", "over an earlier one"])
+@pytest.mark.parametrize("at", [1, 2, 5, 1000])
+def test_a_bundle_that_was_interrupted_is_none_and_is_written_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, anew: bool
+) -> None:
+    made, real, folder = site_bundle(), Path.write_bytes, tmp_path / "out"
+    if not anew:
+        write_bundle(made, folder)
+    writes = iter(range(1, at + 1))
+
+    def write(path: Path, content: bytes) -> int:
+        if next(writes) == min(at, len(made.files)):
+            raise KeyboardInterrupt
+        return real(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    with pytest.raises(KeyboardInterrupt):
+        write_bundle(made, folder)
+    monkeypatch.undo()
+    with pytest.raises(HpctoolsError, match="is no bundle"):
+        read_bundle(folder)
+    write_bundle(made, folder)
+    assert read_bundle(folder) == made
+
+
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(HpctoolsError, match="has something else in it"):
