@@ -135,8 +135,10 @@ def main(modules: str, kind: str, target: str, *arguments: str) -> None:
     server = Server(_line())
     server.listen_to_signals()
     _have_path_begin_with(kind, target)
-    told, refusal = import_all([*NEEDED, *filter(None, modules.split(","))])
-    if refusal:
+    import_all(NEEDED)
+    before = _native_threads()
+    told = import_all([each for each in modules.split(",") if each])
+    if refusal := _refusal(_native_threads() - before):
         server.tell(refused=refusal)
         return
     server.tell(ready=True, warnings=told)
@@ -159,25 +161,33 @@ def _have_path_begin_with(kind: str, target: str) -> None:
         sys.path[0] = str(Path(target).resolve().parent)
 
 
-def import_all(modules: Sequence[str]) -> tuple[list[str], str]:
-    """Import modules.
-
-    Returns:
-        What could not be imported and why, a text for each; and why nothing may be forked, empty when it may.
-    """
+def import_all(modules: Sequence[str]) -> list[str]:
+    """Import modules; returns what could not be imported and why, a text for each."""
     told = []
     for module in modules:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - whatever a module raises, its user's worker will tell
             told.append(f"{module}: {type(error).__name__}: {error}"[:LONGEST_WORDS])
-    return told, _refusal()
+    return told
 
 
-def _refusal() -> str:
+def _native_threads() -> int:
+    """Threads of this process, those that Python does not know of included."""
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - counted, not looked at
+
+
+def _refusal(native: int) -> str:
+    """Why nothing may be forked; empty when it may.
+
+    Args:
+        native: threads that were started while modules were imported. Those of numpy's own library, which
+            torch's import brings along, are stopped and started again by it around a fork.
+    """
     threads = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
-    if threads:
-        return f"a module has started threads ({', '.join(threads)}), which a forked process does not have"
+    if threads or native > 0:
+        named = ", ".join(threads) or "a library's own"
+        return f"a module has started threads ({named}), which a forked process does not have"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "a module uses the GPU while it is imported, and a forked process cannot go on with that"

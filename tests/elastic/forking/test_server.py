@@ -244,6 +244,10 @@ def test_a_server_that_stands_still_is_given_up(rig: Rig, monkeypatch: pytest.Mo
             "a module has started threads (logger), which a forked process does not have",
         ),
         (
+            "import torch\ntorch.set_num_threads(2)\ntorch.ones(1 << 20).add(1).sum()",
+            "a module has started threads (a library's own), which a forked process does not have",
+        ),
+        (
             "import torch\ntorch.cuda.is_initialized = lambda: True",
             "a module uses the GPU while it is imported, and a forked process cannot go on with that",
         ),
