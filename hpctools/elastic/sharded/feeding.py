@@ -17,6 +17,7 @@ from hpctools.elastic.pieces import Cut, Fill, Piece, Step, by_shards, practice
 from hpctools.elastic.reduction import Share, neighbours
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.sharded.in_order import InOrder
+from hpctools.elastic.sharded.inside import check_added_up
 from hpctools.elastic.sharded.process_group import BETWEEN, IN_STEP, ShardGroup
 from hpctools.elastic.sharded.trained import local
 from hpctools.elastic.summing import Backward, ExactSum
@@ -167,9 +168,11 @@ class ShardedSum:
         """Give the model its buffers; the gradients are there.
 
         Raises:
-            ElasticError: in exact mode, virtual shards have trained different parameters.
+            ElasticError: FSDP has not added up some; or in exact mode, virtual shards have trained different
+                parameters.
         """
         totals = self._sum.apply(exchanged)
+        check_added_up(self._layers)
         if self._in_order is not None:
             self._in_order.check()
         if totals.samples not in (0, self._step.size):

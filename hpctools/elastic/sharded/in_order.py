@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from hpctools.elastic.group import Group
 from hpctools.elastic.sharded.collectives import parts_for_us, reduce_scatter
+from hpctools.elastic.sharded.inside import parameters_of
 from hpctools.elastic.sharded.process_group import ShardGroup
 from hpctools.elastic.sharded.trained import local
 from hpctools.errors import ElasticError
@@ -200,8 +201,7 @@ def _settings_of(module: FSDPModule) -> Any:
 def _check_type(name: str, module: FSDPModule) -> None:
     """One rank alone adds up in the parameters' type, and many would in that of the reduce-scatter."""
     state: Any = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-    parameters = [each.sharded_param for group in groups if group is not None for each in group.fsdp_params]
+    parameters = [each.sharded_param for each in parameters_of(module)]
     reduced = state._mp_policy.reduce_dtype or state._mp_policy.param_dtype
     others = {each.dtype for each in parameters if each.requires_grad} - {reduced}
     if reduced is not None and others:
