@@ -91,6 +91,7 @@ class Generations:
         self._step = min(self._step, roll_back["to_step"])
         # The state may go back further than that, and nobody says which of what is saved is void then.
         self._saved_rounds = forms.NO_STATE
+        self._said_to_wait = None  # so that it is saved again
 
     # How generations come about
 

@@ -308,10 +308,11 @@ class RunSession:
 
     def _wait_parked(self, until: Callable[[], bool]) -> None:
         """Nothing changes the state meanwhile, so it can be saved: not one that a roll back gives up."""
-        self._wait(lambda: until() or self._orders.can_save(has_state=self._has_state))
-        while self._orders.can_save(has_state=self._has_state) and isinstance(self._state, Restorable):
+        can_save = partial(self._orders.can_save, has_state=self._has_state)
+        self._wait(lambda: until() or can_save())
+        while not until() and can_save() and isinstance(self._state, Restorable):
             self._state._save_as_ordered()
-            self._wait(lambda: until() or self._orders.can_save(has_state=self._has_state))
+            self._wait(lambda: until() or can_save())
 
     def _outcome(self, task: Task[Any], group: Group, generation: int, until: float = 0.0) -> Any:
         """What the group's task returns; None when we are called away from the generation before."""

@@ -53,11 +53,8 @@ def form(generation: int, **more: Any) -> Message:
     return {"kind": "form", "generation": generation, "rank": 0, "world": 1, "recover": True, **more}
 
 
-@pytest.mark.parametrize("back_to", [None, 8])
-def test_what_a_roll_back_gives_up_is_not_saved_while_its_worker_is_parked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_to: int | None
-) -> None:
-    """It would be the newest checkpoint, from which whoever resumes begins; the order waits for the state."""
+def parked_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Trained, Line, RunSession]:
+    """A worker that has trained in generation 1."""
     monkeypatch.setattr(run_session, "Channel", Line)
     monkeypatch.setattr(run_session, "Termination", lambda: SimpleNamespace(requested=False))
     monkeypatch.setattr(run_session, "die_with_parent", lambda parent: None)
@@ -69,6 +66,38 @@ def test_what_a_roll_back_gives_up_is_not_saved_while_its_worker_is_parked(
     line.hear({"kind": "commit", "generation": 1, "agree": False})
     session.enter()
     state.session = session
+    return state, line, session
+
+
+def test_what_is_about_to_be_given_up_is_not_saved_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the least size: the order to go back and that to save come at once."""
+    state, line, session = parked_session(tmp_path, monkeypatch)
+    line.hear({"kind": "park", "generation": 2})
+    parked = threading.Thread(target=session.recover, daemon=True)
+    parked.start()
+    line.await_("parked")
+    with session._changed:
+        back = {"to_step": 8, "skip": []}
+        line.hear({"kind": "park", "generation": 3, "roll_back": back})
+        line.hear(SAVE)
+    while line.await_("parked")["generation"] != 3:
+        pass
+    assert state.saved == []
+    line.hear(form(4))
+    line.await_("linked")
+    line.hear({"kind": "commit", "generation": 4, "agree": False})
+    parked.join(LIMIT)
+    assert not parked.is_alive()
+
+
+@pytest.mark.parametrize("back_to", [None, 8])
+def test_what_a_roll_back_gives_up_is_not_saved_while_its_worker_is_parked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_to: int | None
+) -> None:
+    """It would be the newest checkpoint, from which whoever resumes begins; the order waits for the state."""
+    state, line, session = parked_session(tmp_path, monkeypatch)
     rolls = {} if back_to is None else {"roll_back": {"to_step": back_to, "skip": []}}
     line.hear(form(2, **rolls))
     line.await_("linked")

@@ -233,6 +233,19 @@ def standing_by() -> Membership:
     return membership
 
 
+def test_who_waits_for_workers_saves_again_what_a_roll_back_leads_to() -> None:
+    """What was saved as it began to wait is void, and who has to go waits for what is not."""
+    membership = below_the_least()
+    membership.effects.clear()
+    membership.roll_back(4, [5], now=6)
+    assert [effect for effect in membership.effects if isinstance(effect, Waiting)] == [Waiting(1, 2)]
+    sent(membership)
+    for worker in "ab":
+        membership.parked(worker, 3, 4, now=6)
+    membership.saved(4)
+    assert sent(membership) == [("b", {"kind": "release"})]
+
+
 @pytest.mark.parametrize("taken_over", [False, True])
 def test_who_stood_by_during_a_roll_back_gives_nobody_what_was_given_up(*, taken_over: bool) -> None:
     """It is the furthest when it is needed again, and has all that the others went back from."""
