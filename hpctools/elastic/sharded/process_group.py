@@ -9,6 +9,7 @@ again (torchft does the same). Nothing of such a step reaches the weights.
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Collection
 from functools import partial
@@ -236,7 +237,9 @@ def install(group: ShardGroup, device: str) -> DeviceMesh:
     uninstall()
     _c10d.Backend.register_backend(BACKEND, lambda *_: _INSTALLED[-1], devices=["cpu", "cuda"])
     _INSTALLED.append(group)
+    before = sys.excepthook
     _c10d.init_process_group(BACKEND, store=_c10d.HashStore(), rank=group.rank(), world_size=group.size())
+    _HOOKS.append((before, sys.excepthook))
     # DTensor keeps what it found out for a mesh, and takes meshes of the same ranks and names for the same.
     return DeviceMesh.from_group(group, device, mesh_dim_names=(f"{DIMENSION}{next(_NUMBERS)}",))
 
@@ -256,10 +259,14 @@ def uninstall() -> None:
         return
     _INSTALLED.pop().retire()
     _c10d.destroy_process_group()
+    before, torchs = _HOOKS.pop()
+    if sys.excepthook is torchs:  # it writes its rank before each line of a traceback, and is not withdrawn
+        sys.excepthook = before
 
 
 _NUMBERS = itertools.count(1)
 _INSTALLED: list[ShardGroup] = []
+_HOOKS: list[tuple[Any, Any]] = []
 
 
 def _only_sums(options: Any) -> None:
