@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from hpctools.cli.output import save
+from hpctools.cli.output import refuse_folder, save
 from hpctools.conf.existing.read import read_existing
 from hpctools.conf.existing.taking_over import TakenOver, take_over
 from hpctools.conf.facts import Facts
@@ -72,8 +72,8 @@ def import_(
     if out is not None and facts_out is not None and out.resolve() == facts_out.resolve():
         raise UsageError("--out and --facts-out name the same file", "name two files")
     for path in (out, facts_out):
-        if path is not None and path.exists() and not force:
-            raise UsageError(f"{path} exists", "name another file, or replace it with --force")
+        if path is not None:
+            _check_place(path, force=force)
     existing = read_existing(folder, dump=dump, qos=qos, ask=_ask, release=_release(release))
     known = _facts(folder)
     taken = take_over(existing, known, HEADING.format(cluster=existing.accounts.clusters[0]))
@@ -86,6 +86,12 @@ def import_(
         click.echo(_FACTS_HINT, err=True)
     if taken.facts.storage_password and not known.storage_password:
         click.echo(_PASSWORD_HINT, err=True)
+
+
+def _check_place(path: Path, *, force: bool) -> None:
+    refuse_folder(path)
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", "name another file, or replace it with --force")
 
 
 _FACTS_HINT = f"daemons have addresses or ports of their own: write them with --facts-out {FACTS_FILE}"

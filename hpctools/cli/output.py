@@ -37,6 +37,16 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def refuse_folder(path: Path) -> None:
+    """Refuse a folder where a file is to be written.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder", "name a file")
+
+
 def save(path: Path, text: str, mode: int = 0o644) -> None:
     """Write a file as a whole or not at all; its folder is made when missing.
 
@@ -51,8 +61,7 @@ def save(path: Path, text: str, mode: int = 0o644) -> None:
     """
     from hpctools.conf import durable
 
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder", "name a file")
+    refuse_folder(path)
     try:
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8")

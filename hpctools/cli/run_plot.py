@@ -75,7 +75,7 @@ def save_plot(course: Course, title: str, limits: tuple[int, int], path: Path) -
     image = drawing(course, title, limits, wanted_format(path))
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:30]}.", dir=path.absolute().parent)
         with os.fdopen(handle, "wb") as file:
             file.write(image)
             os.fchmod(file.fileno(), 0o644)

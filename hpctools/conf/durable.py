@@ -44,7 +44,7 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
     Raises:
         OSError: as the system says; the old file is as it was.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:30]}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(text.encode())

@@ -20,6 +20,13 @@ _ITEM = re.compile(r"[A-Za-z0-9._-]*(?:\[[0-9,-]+\][A-Za-z0-9._-]*)*", re.ASCII)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
+class TooManyError(ValueError):
+    """A host list names more hosts than a cluster can have."""
+
+    def __init__(self) -> None:
+        super().__init__(f"at most {MOST_NODES} hosts")
+
+
 def expand(text: str) -> tuple[str, ...]:
     """Return the names of a host list, in its order.
 
@@ -49,7 +56,7 @@ def _expand_item(item: str, most: int) -> list[str]:
     for choice in choices:
         size *= len(choice)
     if size > most:
-        raise ValueError(f"at most {MOST_NODES} hosts")
+        raise TooManyError
     names = ["".join(chosen) for chosen in product(*choices)]
     # One pattern made them all, so the shortest and the longest tell of the others.
     if not all(_NAME.fullmatch(name) for name in (min(names, key=len), max(names, key=len))):
@@ -70,7 +77,7 @@ def _range(text: str, most: int) -> Iterator[str]:
     if int(high) < int(low):
         raise ValueError("ranges that rise, such as gpu[1-8]")
     if int(high) - int(low) >= most:
-        raise ValueError(f"at most {MOST_NODES} hosts")
+        raise TooManyError
     return (f"{number:0{len(low)}}" for number in range(int(low), int(high) + 1))
 
 

@@ -30,6 +30,19 @@ def test_two_files_of_one_name_are_refused(
     assert not Path("site.yaml").exists()
 
 
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_a_folder_is_no_file_to_write(tmp_path: Path, force: list[str]) -> None:
+    """It was to be replaced with --force, and that was refused then."""
+    done = CliRunner().invoke(import_, [*WORDS, "--out", str(tmp_path), *force])
+    assert str(done.exception) == f"cannot write {tmp_path}: it is a folder; name a file"
+
+
+def test_a_name_may_be_as_long_as_file_systems_have_it(tmp_path: Path) -> None:
+    path = tmp_path / ("ü" * 125 + ".yaml")
+    assert CliRunner().invoke(import_, [*WORDS, "--out", str(path)]).exit_code == 0
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
 def test_two_files_are_written(tmp_path: Path) -> None:
     names = [str(tmp_path / name) for name in ("site.yaml", "facts.yaml")]
     words = [*WORDS, "--out", names[0], "--facts-out", names[1]]

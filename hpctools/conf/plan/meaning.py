@@ -6,7 +6,6 @@ The same for slurm.conf and for what `scontrol show` prints, so that they can be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -127,6 +126,8 @@ class _Reader:
 
     def _node(self, raw: Raw) -> None:
         folded = raw["nodename"]
+        if not folded:
+            raise HpctoolsError("NodeName= names no node", "correct it in slurm.conf")
         merged = {**self._node_defaults, **raw}
         if folded.upper() == "DEFAULT":
             self._node_defaults = {key: value for key, value in merged.items() if key != "nodename"}
@@ -197,9 +198,18 @@ def expand(folded: str) -> Sequence[str]:
     """
     if "[" not in folded and "," not in folded:
         return (folded,)
-    with suppress(ValueError):
+    try:
         return hostlist.expand(folded)
-    # What names something twice, or is spelled otherwise than a site may: sorted, and each once.
+    except hostlist.TooManyError:
+        raise HpctoolsError(
+            f"{folded!r} names more than {hostlist.MOST_NODES} hosts", "correct it in slurm.conf"
+        ) from None
+    except ValueError:
+        return _expand_otherwise(folded)
+
+
+def _expand_otherwise(folded: str) -> Sequence[str]:
+    """What names something twice, or is spelled otherwise than a site may: sorted, and each once."""
     from ClusterShell.NodeSet import NodeSet, NodeSetException
 
     try:

@@ -1,5 +1,6 @@
 """Whole clusters as they are found, and the site files that come of them."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,21 @@ def test_nodes_that_are_yet_to_come_are_a_group_of_their_own() -> None:
 def test_a_number_that_is_none_is_said_without_a_traceback(path: str, before: str, after: str) -> None:
     with pytest.raises(HpctoolsError, match=f"{after.rpartition(chr(10))[2]}: that is no whole number"):
         take_over(_edited(path, before, after), FACTS, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("", "NodeName= names no node; correct it in slurm.conf"),
+        ("n[1-999999999]", "'n[1-999999999]' names more than 65536 hosts; correct it in slurm.conf"),
+        ("n[1-9999],m[1-99999],m1", "'n[1-9999],m[1-99999],m1' names more than 65536 hosts; correct it in"),
+    ],
+)
+def test_names_of_nodes_that_are_none_or_too_many_are_said(name: str, complaint: str) -> None:
+    """A slip of the finger took all of the machine's memory, and never ended."""
+    there = replace(existing("cloud"), files={"slurm.conf": _SMALL.format(nodes=f"NodeName={name}")})
+    with pytest.raises(HpctoolsError, match=re.escape(complaint)):
+        take_over(there, FACTS, "")
 
 
 def test_sizes_of_blocks_that_are_none_are_said_without_a_traceback() -> None:
