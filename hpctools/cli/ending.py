@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from hpctools.errors import CommandError, HpctoolsError
 
 if TYPE_CHECKING:
     import argparse
+
+NOBODY_READS = 141
+"""The exit code where whoever read us has seen enough (`| head`)."""
 
 
 def arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -27,12 +31,10 @@ def arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> ar
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        _drop_output()
-        sys.exit(141)
+        sys.exit(settled(NOBODY_READS))
     except OSError as error:
-        _drop_output()
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        sys.exit(1)
+        complain(f"{parser.prog}: {error}")
+        sys.exit(settled(1))
 
 
 def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
@@ -44,6 +46,10 @@ def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
         debug: let errors through, with their traceback.
     """
     open_what_is_closed()
+    return settled(_outcome(program, action, debug=debug))
+
+
+def _outcome(program: str, action: Callable[[], int], *, debug: bool) -> int:
     try:
         code = action()
         sys.stdout.flush()
@@ -51,23 +57,46 @@ def run_command(program: str, action: Callable[[], int], *, debug: bool) -> int:
     except HpctoolsError as error:
         if debug:
             raise
-        print(message(program, error), file=sys.stderr)
+        complain(message(program, error))
         return error.exit_code
     except KeyboardInterrupt:
         if debug:
             raise
-        print(f"{program}: interrupted", file=sys.stderr)
+        complain(f"{program}: interrupted")
         return 130
     except BrokenPipeError:
-        # Whoever read us has seen enough.
-        _drop_output()
-        return 141
+        return NOBODY_READS
     except OSError as error:
         if debug:
             raise
-        _drop_output()
-        print(f"{program}: {error}", file=sys.stderr)
+        complain(f"{program}: {error}")
         return 1
+
+
+def complain(text: str) -> None:
+    """Say on standard error why we end, if anybody can be told: the exit code says it in any case."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def settled(code: int) -> int:
+    """The exit code, once all output is out; what could not be written is dropped."""
+    # It is still in the buffer: Python would fail on it again at exit, with a code and words of its own.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            code = _dropped(stream, code or NOBODY_READS)
+        except OSError:
+            code = _dropped(stream, code or 1)
+    return code
+
+
+def _dropped(stream: TextIO, code: int) -> int:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+    return code
 
 
 def open_what_is_closed() -> None:
@@ -77,16 +106,6 @@ def open_what_is_closed() -> None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-
-
-def _drop_output() -> None:
-    # What could not be written is still in the buffer: Python would fail on it again at exit.
-    try:
-        sys.stdout.flush()
-    except OSError:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
 
 
 def message(program: str, error: HpctoolsError) -> str:

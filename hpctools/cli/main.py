@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from keyword import iskeyword
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import click
 
 from hpctools import __version__
-from hpctools.cli.ending import open_what_is_closed
+from hpctools.cli.ending import NOBODY_READS, complain, open_what_is_closed, settled
 from hpctools.errors import CommandError, HpctoolsError
 
 COMMANDS = {
@@ -93,32 +92,35 @@ def main() -> None:
     """Entry of the command; ends the process with the error tree's exit codes."""
     open_what_is_closed()
     gc.set_threshold(100_000)  # commands are short, and what they build they keep: a tenth of a big plan
+    sys.exit(settled(_outcome()))
+
+
+def _outcome() -> int:
     try:
         code = hpctools.main(standalone_mode=False)
     except HpctoolsError as error:
-        code = _failed(error)
+        return _failed(error)
     except click.exceptions.Abort:
-        click.echo("hpctools: interrupted", err=True)
-        code = 130
+        complain("hpctools: interrupted")
+        return 130
     except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        with suppress(OSError):
+            error.show()
+        return error.exit_code
     except NobodyReads:
-        # Nothing more to say, and nothing to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141
+        return NOBODY_READS
     except OSError as error:
-        code = _failed(HpctoolsError(f"{error.filename or 'system'}: {error.strerror or error}"))
-    sys.exit(code if isinstance(code, int) else 0)
+        return _failed(HpctoolsError(f"{error.filename or 'system'}: {error.strerror or error}"))
+    return code if isinstance(code, int) else 0
 
 
 def _failed(error: HpctoolsError) -> int:
     if "--debug" in sys.argv:
         raise error
-    click.echo(f"hpctools: {error}", err=True)
+    complain(f"hpctools: {error}")
     if isinstance(error, CommandError) and "\n" in error.stderr_tail:
         for line in error.stderr_tail.splitlines():
-            click.echo(f"  | {line}", err=True)
+            complain(f"  | {line}")
     return error.exit_code
 
 

@@ -48,3 +48,32 @@ def test_output_that_is_closed(module: str) -> None:
     argv = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", module, *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["hpctools.cli.main", "plan", "/nowhere"], 2),
+        (["hpctools.cli.main", "nonsense"], 2),
+        (["hpctools.cli.main", "rollback", "--state", "/dev/null/x"], 1),
+        (["hpctools.cli.hp_logs", "--cluster", "-", "x"], 2),
+        (["hpctools.cli.hp_status", "nothing"], 1),
+    ],
+)
+@pytest.mark.parametrize("unwritable", [True, False])
+def test_an_error_that_nobody_can_be_told_keeps_its_exit_code(
+    words: list[str], code: int, unwritable: bool
+) -> None:
+    """It was 1, or Python's own 120, with a traceback that nobody saw either."""
+    into = "2>/dev/full" if unwritable else "2>&1 | true"
+    line = f'set -o pipefail; "$@" {into}'
+    argv = ["bash", "-c", line, "bash", sys.executable, "-m", *words]
+    assert subprocess.run(argv, capture_output=True, timeout=60, check=False).returncode == code
+
+
+def test_findings_that_cannot_be_written_are_one_line() -> None:
+    argv = ["bash", "-c", '"$@" >/dev/full', "bash", sys.executable, "-m", "hpctools.cli.main"]
+    done = subprocess.run(
+        [*argv, "validate", str(SITE)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "hpctools: system: No space left on device\n")
