@@ -95,11 +95,10 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
     Whoever holds it may remove its file: who waited for that one then takes the lock of the next.
 
     Raises:
-        SandboxError: another process holds it and `wait` is False.
+        SandboxError: we may not, or another process holds it and `wait` is False.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        with path.open("w") as file:
+        with _opened(path) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
@@ -109,6 +108,18 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[None]:
             if _is_at(path, file):
                 yield
                 return
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w")
+    except OSError as error:
+        denied = isinstance(error, PermissionError)
+        raise SandboxError(
+            f"the sandbox in {path.with_suffix('')} cannot be changed: {error.strerror}",
+            "run it with sudo, as it was made" if denied else "name another folder: --state",
+        ) from None
 
 
 def _is_at(path: Path, file: IO[str]) -> bool:

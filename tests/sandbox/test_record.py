@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,23 @@ def test_the_lock_is_exclusive_and_goes_with_its_holder(tmp_path: Path) -> None:
         pytest.fail("two held the lock")
     with record.locked(path, wait=False):
         pass
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EACCES, "run it with sudo, as it was made"), (errno.ENOENT, "name another folder: --state")],
+)
+def test_a_lock_that_may_not_be_held_is_told_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    """`down` without sudo: "sandbox.lock: Permission denied"."""
+
+    def refuse(path: Path, *_: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(SandboxError) as told, record.locked(tmp_path / "state.lock"):
+        pytest.fail("nobody holds it")
+    assert str(told.value) == (
+        f"the sandbox in {tmp_path}/state cannot be changed: {os.strerror(number)}; {remedy}"
+    )
