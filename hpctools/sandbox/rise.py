@@ -8,14 +8,15 @@ import secrets
 import shlex
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from hpctools import conf, site
-from hpctools.errors import CommandError, SandboxError
+from hpctools.errors import CommandError, HpctoolsError, SandboxError
 from hpctools.sandbox import (
     bill,
     blueprint,
@@ -89,7 +90,7 @@ def up(
     drawn = blueprint.draw(site.load(site_file), nodes)
     wanted = drawn.site.cluster.slurm or "" if slurm == "site" else slurm
     text = site_file.read_text()
-    with record.locked(sandbox.layout.lock), ports.Hold() as held:
+    with record.locked(sandbox.layout.lock), _no_lock_of_nothing(sandbox), ports.Hold() as held:
         found = _settle(sandbox, text, drawn, cgroup or cgroups.version(), wanted, held, maker)
         files.prepare(sandbox.layout, drawn, text)
         found = _hold(sandbox, found, held)
@@ -102,6 +103,17 @@ def up(
         restart.describe(sandbox.layout, drawn.daemons(found.ports))
         take(_Rise(sandbox, found, drawn, bundle).steps(changed), report)
     return sandbox.running()
+
+
+@contextmanager
+def _no_lock_of_nothing(sandbox: Sandbox) -> Iterator[None]:
+    """Where an `up` is refused before there is a sandbox, no file stays that says there is one."""
+    try:
+        yield
+    except HpctoolsError:
+        if not sandbox.layout.record.exists():
+            sandbox.layout.lock.unlink(missing_ok=True)
+        raise
 
 
 def _check_machine() -> None:

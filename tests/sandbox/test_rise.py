@@ -74,3 +74,16 @@ def test_a_pid_that_was_noted_inside_is_none_of_the_next_inside(
         found = rise._hold(sandbox, Record("x", "", 1, "none", holder=gone), held)
     record.save(sandbox.layout.record, found.with_process("slurmctld", gone))
     assert sandbox.running().processes == {"slurmctld": gone}
+
+
+def test_an_up_that_is_refused_leaves_no_lock_beside_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site_file, folder = blueprint.example_site(), tmp_path / "thesis"
+    assert site_file is not None
+    folder.mkdir()
+    (folder / "chapter-1").touch()
+    monkeypatch.setattr(rise, "_check_machine", lambda: None)
+    with pytest.raises(SandboxError, match="is not empty and not a sandbox"):
+        rise.up(Sandbox(folder), site_file, 1, lambda name, seconds: None)
+    assert list(tmp_path.iterdir()) == [folder]
