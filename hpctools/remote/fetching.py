@@ -259,17 +259,30 @@ class _Way:
 
     def _keep(self, asked: _Asked, digest: str) -> None:
         file = asked.file
-        target, part = file.target(self.folder), file.part(self.folder)
+        target = file.target(self.folder)
         if not digest:  # the cluster saw it change; what has come stays, since most files only grow
             self.done.changed.append(file.path)
         elif asked.here:
             (self.done.present if _is(target, digest) else self.done.other).append(file.path)
-        elif file.size and not _is(part, digest):
-            part.unlink(missing_ok=True)
-            self.done.changed.append(file.path)
-        else:
-            _settle(part, target, file)
+        elif self._settled(file, digest):
             self.done.new.append(file.path)
+        else:  # another hp-fetch may have brought it meanwhile, from the same part
+            (self.done.present if _is(target, digest) else self.done.changed).append(file.path)
+
+    def _settled(self, file: _File, digest: str) -> bool:
+        """Put what has come in its place; False where it is not what was sent, or is there by now."""
+        target, part = file.target(self.folder), file.part(self.folder)
+        whole = not file.size or _is(part, digest)
+        try:
+            if whole:
+                _settle(part, target, file)
+        except RemoteError:
+            if not _is(target, digest):
+                raise
+            whole = False
+        if not whole:
+            part.unlink(missing_ok=True)
+        return whole
 
 
 def _make_folder(top: Path, folder: Path) -> None:

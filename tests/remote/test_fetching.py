@@ -274,6 +274,27 @@ def test_of_a_file_that_was_emptied_nothing_stays(served: Served, tmp_path: Path
     assert ((tmp_path / "to/out1").read_bytes(), len(list((tmp_path / "to").iterdir()))) == (b"", 5)
 
 
+@pytest.mark.parametrize("when", ["whole", "half"])
+def test_two_at_once_bring_what_there_is_and_say_so(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The other has put the file in its place meanwhile: the first said that it could not be made."""
+    patched = ("_is", "put_in_place")[when == "whole"]
+    really, other = getattr(fetching, patched), Served(tmp_path)
+    found: list[Fetched] = []
+
+    def meanwhile(*words: Any) -> Any:
+        monkeypatch.setattr(fetching, patched, really)
+        found.append(bring(other, tmp_path / "to"))
+        return really(*words)
+
+    monkeypatch.setattr(fetching, patched, meanwhile)
+    done = bring(served, tmp_path / "to")
+    assert (found[0].new, found[0].changed) == (ALL, [])
+    assert (done.new, done.present, done.other, done.changed) == ([], ALL, [], [])
+    assert sorted(each.name for each in (tmp_path / "to").iterdir()) == ALL
+
+
 def test_many_files_come_on_one_exchange(served: Served, tmp_path: Path) -> None:
     """One asks for the list, one for all that it names."""
     assert bring(served, tmp_path / "to").new == ALL
