@@ -71,6 +71,7 @@ class Slot:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._threads = threading.RLock()  # the kernel's is the whole process's; a signal's handler may ask
 
     @classmethod
     def create(cls, path: Path) -> Slot:
@@ -173,14 +174,15 @@ class Slot:
     @contextlib.contextmanager
     def _locked(self, seconds: float | None = None) -> Iterator[None]:
         """The kernel's lock of the slot; it also orders what both sides read and write."""
-        if seconds is None:
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
-        else:
-            self._lock_within(seconds)
-        try:
-            yield
-        finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+        with self._threads:
+            if seconds is None:
+                fcntl.lockf(self._file, fcntl.LOCK_EX)
+            else:
+                self._lock_within(seconds)
+            try:
+                yield
+            finally:
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _lock_within(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

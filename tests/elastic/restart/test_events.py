@@ -99,6 +99,16 @@ def test_both_import_paths_are_one_function(slot: Slot, tmp_path: Path) -> None:
     assert slot.count().calls == 2
 
 
+def test_calls_of_several_threads_all_count(slot: Slot, tmp_path: Path) -> None:
+    """Ranks would be told at another call than was agreed, or go past it."""
+    code = (
+        ASKS + "from concurrent.futures import ThreadPoolExecutor\n"
+        "with ThreadPoolExecutor(4) as pool:\n    list(pool.map(lambda _: asks(), range(4000)))\n"
+    )
+    assert start(code, tmp_path).wait(LIMIT) == 0
+    assert slot.count().calls == 4000
+
+
 def test_only_the_training_process_counts(slot: Slot, tmp_path: Path) -> None:
     """A forked loader worker and a process that the training starts are not ranks."""
     code = (
