@@ -86,7 +86,7 @@ def test_a_node_is_drained_while_somebody_is_there_and_taken_back(rig: DrainRig)
     said, seen = draining.communicate(timeout=90)
     assert session.returncode == 255
     assert "** Message of front-1 to you:" in told
-    assert "takes no new sessions: new kernel (sessions that are left are ended at " in " ".join(told.split())
+    assert "takes no new sessions: new kernel (sessions that are left are ended " in " ".join(told.split())
     assert draining.returncode == 0, seen
     assert "nlp1" in seen
     # Those who came through HAProxy a moment before may still have been leaving.
