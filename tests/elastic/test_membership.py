@@ -256,7 +256,7 @@ def test_run_is_broken_when_only_newcomers_are_left() -> None:
 
 
 def test_who_has_just_received_the_state_is_asked_for_it_when_all_others_are_lost() -> None:
-    """Who gave it is cut off, comes back, goes on alone, as its size is the only one allowed, and dies."""
+    """Who gave it is cut off, comes back, goes on alone, and dies."""
     membership = started("a", (1, 4))
     for place, worker in enumerate("bcd"):
         membership.ready(worker, (1, place), now=0)
@@ -277,7 +277,7 @@ def test_who_has_just_received_the_state_is_asked_for_it_when_all_others_are_los
 
 
 def test_who_has_left_before_it_heard_that_it_is_needed_is_not_waited_for() -> None:
-    """The one that was to go on without it dies in the same step: nobody would ever park, or begin again."""
+    """The one that was to go on dies in the same step: nobody would ever park, or begin again."""
     membership = started("ab")
     membership.leaving(["b"], now=1)
     link_all(membership, 2, "a")
@@ -295,9 +295,8 @@ def test_who_was_asked_for_the_state_and_has_none_does_not_go_on_without() -> No
     link_all(membership, 2, "ab")
     membership.switching("a", 2)
     membership.lost("a", now=2)
-    number = membership.last_number
-    link_all(membership, number, "b")
-    membership.parked("b", number, -1, now=2)
+    link_all(membership, 3, "b")
+    membership.parked("b", 3, -1, now=2)
     assert membership.effects[-1] == Broken(STATE_IS_LOST, state_is_lost=True)
 
 
@@ -389,7 +388,7 @@ def disturb(simulation: Simulation, dice: random.Random) -> None:
 @given(st.integers(0, 2**40))
 @example(326)  # a line that breaks before the first generation, which was waited for for ever
 @example(108846)  # who had left was needed by then, and waited for for ever
-@example(8360)  # a line breaks and its worker dies, of which another one has just received the state
+@example(8360)  # a line breaks and its worker dies, whose state another one has just received
 def test_any_history_ends_with_the_training_complete(seed: int) -> None:
     """Unless nobody who may stay has the state; and never are two members of a group in different steps."""
     simulation = history(seed)

@@ -13,7 +13,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from torch.utils.checkpoint import checkpoint
 
 from hpctools import elastic
 from hpctools.elastic.group import Group
@@ -170,49 +169,6 @@ def test_fused_optimizers_of_the_cpu_are_refused() -> None:
     with pytest.raises(ElasticError, match=r"AdamW\(fused=True\) rounds a number by where its part begins"):
         loader_for(MixedPrecisionPolicy(), build=build)
     assert loader_for(MixedPrecisionPolicy(), build=build, mode="fast").step == 0
-
-
-class Again(nn.Module):
-    """A layer that is called twice, its activations checkpointed."""
-
-    def __init__(self, *, reentrant: bool) -> None:
-        super().__init__()
-        self.twice, self.last, self._reentrant = nn.Linear(6, 6), nn.Linear(6, 1), reentrant
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        hidden = inputs.clone().requires_grad_(True)
-        for _ in range(2):
-            hidden = checkpoint(self.twice, hidden, use_reentrant=self._reentrant)
-        return self.last(hidden)
-
-
-@pytest.mark.parametrize("mode", ["exact", "fast"])
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_gradients_that_fsdp_forgets_are_told(mode: str, *, reentrant: bool) -> None:
-    """The training went on without them, or with those of another step, and without a word."""
-
-    def build(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
-        model = Again(reentrant=reentrant)
-        fully_shard(model.twice, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-        return model, torch.optim.AdamW(model.parameters(), lr=0.05)
-
-    loader = loader_for(MixedPrecisionPolicy(), build=build, mode=mode)
-    if not reentrant:
-        one_step(loader, lambda _: None)
-        assert loader.step == 1
-        return
-    with pytest.raises(ElasticError, match=r"has not added up the gradients of parameter twice\.weight"):
-        one_step(loader, lambda _: None)
-
-
-@pytest.mark.parametrize("mode", ["exact", "fast"])
-def test_gradients_that_are_not_to_be_added_up_are_told(mode: str) -> None:
-    loader = loader_for(MixedPrecisionPolicy(), mode=mode)
-    model: Any = loader.model
-    model.set_requires_gradient_sync(False)
-    with pytest.raises(ElasticError, match=r"leave out set_requires_gradient_sync\(False\)"):
-        one_step(loader, lambda _: None)
 
 
 class Choosing(nn.Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -250,17 +249,6 @@ def synced(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def model_alone(mesh: DeviceMesh) -> nn.Module:
     return build(mesh)[0]
-
-
-def test_a_traceback_after_many_resizes_names_one_rank_only(capsys: pytest.CaptureFixture[str]) -> None:
-    """torch puts its rank before each line, each time that a group is made."""
-    before = sys.excepthook
-    for rank in (0, 1, 0, 1):
-        process_group.install(ShardGroup(rank, 2, None), "cpu")
-    sys.excepthook(ValueError, ValueError("no such corpus"), None)
-    assert capsys.readouterr().err == "[rank1]: ValueError: no such corpus\n"
-    process_group.uninstall()
-    assert sys.excepthook is before
 
 
 @pytest.mark.parametrize(
