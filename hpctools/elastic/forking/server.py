@@ -11,6 +11,7 @@ It ends when the socket does, and with its agent; its workers end with it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -135,12 +136,14 @@ def main(modules: str, kind: str, target: str, *arguments: str) -> None:
     server = Server(_line())
     server.listen_to_signals()
     _have_path_begin_with(kind, target)
-    import_all(NEEDED)
+    if not import_all(NEEDED):
+        _import_what_an_optimizer_needs()
     before = _native_threads()
     told = import_all([each for each in modules.split(",") if each])
     if refusal := _refusal(_native_threads() - before):
         server.tell(refused=refusal)
         return
+    gc.freeze()  # a collection in a worker would otherwise copy all of it
     server.tell(ready=True, warnings=told)
     if server.serve() is not None:
         run_program(kind, target, arguments)
@@ -170,6 +173,12 @@ def import_all(modules: Sequence[str]) -> list[str]:
         except Exception as error:  # noqa: BLE001 - whatever a module raises, its user's worker will tell
             told.append(f"{module}: {type(error).__name__}: {error}"[:LONGEST_WORDS])
     return told
+
+
+def _import_what_an_optimizer_needs() -> None:
+    """torch imports 800 modules more when the first optimizer is made, for as long as `import torch` takes."""
+    torch = sys.modules["torch"]
+    torch.optim.SGD([torch.zeros(1)], lr=0.1)
 
 
 def _native_threads() -> int:
