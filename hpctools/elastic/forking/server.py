@@ -176,7 +176,7 @@ def import_all(modules: Sequence[str]) -> list[str]:
 
 
 def _import_what_an_optimizer_needs() -> None:
-    """torch imports 800 modules more when the first optimizer is made, for as long as `import torch` takes."""
+    """torch imports 800 modules more when the first optimizer is made: as long as `import torch`."""
     torch = sys.modules["torch"]
     torch.optim.SGD([torch.zeros(1)], lr=0.1)
 
