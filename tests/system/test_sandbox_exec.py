@@ -54,22 +54,6 @@ def test_what_a_key_ends_has_a_shells_exit_status(inside: Exec, key: str, code: 
     at.sees(f"ended {code}")
 
 
-def test_a_shell_inside_has_jobs_of_its_own(inside: Exec) -> None:
-    at = inside("bash", "--norc", "-i")
-    at.type("sh -c 'echo be''gun; exec sleep 300'\n")
-    at.sees("begun")
-    at.type("\x1a")
-    at.sees("Stopped")
-    at.sees("exec sleep 300'")
-    at.type("fg\n")
-    at.sees("exec sleep 300'")
-    at.type("\x03")
-    at.sees("$ ")
-    at.type("echo it was $?; exit 4\n")
-    at.sees("it was 130")
-    at.sees("ended 4")
-
-
 def test_nothing_stays_inside_of_a_command_that_is_killed(inside: Exec, cluster: Cluster) -> None:
     at = inside("sh", "-c", "echo begun; exec sleep 4321")
     at.sees("begun")
