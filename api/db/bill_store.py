@@ -11,6 +11,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from api.db.bill_models import BillDay, BillPull
+from api.db.models import OwnNodesNote
 from hpctools.budget.bill import BillRow
 from hpctools.budget.bill_table import SCHEMA, digest, frame_of, in_order, pack, rows_of, unpack
 from hpctools.budget.month import Month
@@ -90,15 +91,16 @@ def current_frame(session: Session, sources: str | Sequence[str], metric: str, m
 def counted(session: Session, sources: Sequence[str], metric: str, month: Month) -> tuple[str, ...]:
     """The sources that a month's bill is made of.
 
-    They are the site's, and own nodes where they had a price. Until one of its providers has told a month,
-    what former sources told of it last counts as well: that the bill is read elsewhere since takes nothing
-    back.
+    They are the site's, and own nodes where they had a price, as far as it is noted. Until one of its
+    providers has told a month, what former sources told of it last counts as well: that the bill is read
+    elsewhere since takes nothing back.
 
     Args:
         sources: that the site has.
     """
     providers = {*sources} - {OWN_NODES}
-    if OWN_NODES not in sources and has_told(session, {OWN_NODES}, metric, month):
+    noted = OWN_NODES not in sources and session.scalar(select(OwnNodesNote.id).limit(1)) is not None
+    if noted and has_told(session, {OWN_NODES}, metric, month):
         sources = (*sources, OWN_NODES)
     if not providers or has_told(session, providers, metric, month):
         return tuple(sources)

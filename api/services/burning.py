@@ -105,9 +105,10 @@ def _posted(session: Session, site: BudgetSite, today: date) -> Callable[[str], 
     of_source: dict[str, date] = {}
     for run in runs:
         of_source |= billed_by(run)
-    together = max((run.billed_through for run in runs if run.billed_through), default=date.min)
-    others = date.min if of_source else together if runs else today
-    return lambda source: of_source.get(source, others)
+    # Runs of earlier releases, and of an older replica beside this one, tell of all sources together.
+    untold = (run.billed_through for run in runs if run.billed_through and not billed_by(run))
+    together = max(untold, default=date.min) if runs else today
+    return lambda source: max(of_source.get(source, date.min), together)
 
 
 def _row(at: int, account: str, burn: Burn) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class SiteWork:
         """
         site = self.site_file.current()
         known = self._noted(site, month, now)
-        own = RateCards(known.prices(), site.metric, lambda: now)
+        own = RateCards(known.prices(), site.metric, lambda: now, noted=bool(known.notes))
         bills = of_site(self.site_file.declared(), site.metric, self.settings.bill_scope, own)
         jobs = Sacct(self.settings.sacct, self.settings.sacct_timeout)
         done = reconcile(self.engine, site, month, bills, jobs, now, jobs)

@@ -54,11 +54,14 @@ class RateCards:
 
     Attributes:
         clock: Unix seconds now.
+        noted: whether the store knows own nodes, if only as some that no longer have a price on any day: it
+            is a bill of nothing then, which takes back what was billed.
     """
 
     prices: tuple[Price, ...]
     metric: str
     clock: Callable[[], float] = time.time
+    noted: bool = False
     name: str = rate_card.SOURCE
 
     def rows(self, month: Month) -> tuple[BillRow, ...]:
@@ -78,7 +81,7 @@ def of_site(
     """
     parts = [_provider(site, source, metric, default_scope) for source in site.billing.read_from]
     cards = own or RateCards(prices(site), metric)
-    return Combined((*parts, *([cards] if cards.prices else [])))
+    return Combined((*parts, *([cards] if cards.prices or cards.noted else [])))
 
 
 def _provider(site: Site, source: BillingSource, metric: str, default_scope: str) -> BillSource:

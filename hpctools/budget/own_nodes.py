@@ -7,7 +7,7 @@ says what is so now: each thing that it said is noted with the days that it coun
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -129,10 +129,12 @@ def _within(price: Price, first: date, end: date) -> Price:
 def _with(site: BudgetSite, own: OwnNodes) -> BudgetSite:
     """A site with the own nodes of another time; of all else it is what it is now.
 
-    Groups are in the order that they had: the same rules have the same digest.
+    Groups are in the order that they had: the same rules have the same digest. A node that was in one of them
+    is in no other one, where it may be now.
     """
     then = {group.name: group for group in own.groups}
-    now = {group.name: group for group in site.node_groups if group.name not in then}
+    taken = {node for group in own.groups for node in group.nodes}
+    now = {group.name: _without(group, taken) for group in site.node_groups if group.name not in then}
     priced = {price.node_group for price in site.prices}
     later = [name for name in now if name not in own.order and name not in priced]
     both = now | then
@@ -147,6 +149,11 @@ def _with(site: BudgetSite, own: OwnNodes) -> BudgetSite:
         pools=_rules({**site.pools, **pools}, groups),
         prices=own.prices,
     )
+
+
+def _without(group: NodeGroup, taken: Set[str]) -> NodeGroup:
+    left = tuple(node for node in group.nodes if node not in taken)
+    return group if left == group.nodes else replace(group, nodes=left)
 
 
 def _known(owners: Iterable[str], site: BudgetSite) -> tuple[str, ...]:

@@ -179,7 +179,7 @@ def attach(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     """Run a program on our own terminal, for as long as a person keeps it, as a shell would.
 
     What the terminal sends (Ctrl-C, Ctrl-Z) is the program's, and we wait for what it makes of it; ending or
-    hanging up on us does the same to the program.
+    hanging up on us does the same to the program. Without a terminal Ctrl-C's signals are passed on as well.
 
     Returns:
         Its exit status; 128 and the signal's number when one ended it.
@@ -187,20 +187,34 @@ def attach(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     Raises:
         CommandError: it could not be started.
     """
-    with _left_to_it(_TERMINALS), _signals_passed_on(_ENDING) as pass_on_to:
+    at_terminal = _has_terminal()
+    passed_on = _ENDING if at_terminal else (*_ENDING, signal.SIGINT, signal.SIGQUIT)
+    with _left_to_it(_TERMINALS if at_terminal else ()), _signals_passed_on(passed_on) as pass_on_to:
         try:
             process = subprocess.Popen(list(argv), env=dict(env) if env is not None else None)
         except OSError as error:
             raise _not_started(argv, error) from None
         pass_on_to(process)
-        code = _outlast(process)
+        code = _outlast(process) if at_terminal else process.wait()
     return code if code >= 0 else 128 - code
+
+
+def _has_terminal() -> bool:
+    """Whether keys may send us signals, and a shell may stop us and have us go on."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _outlast(process: Process) -> int:
     """Wait for its end; while it is stopped so are we, or the shell that started us would never know."""
     while process.returncode is None:
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        try:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+        except ChildProcessError:  # whoever started us ignores SIGCHLD: nobody is told, as of Popen.wait
+            status = 0
         if os.WIFSTOPPED(status):
             os.kill(os.getpid(), signal.SIGSTOP)
             os.kill(process.pid, signal.SIGCONT)

@@ -83,3 +83,20 @@ def test_the_handlers_of_before_are_back() -> None:
     before = [signal.getsignal(each) for each in numbers]
     assert run.attach(["true"]) == 0
     assert [signal.getsignal(each) for each in numbers] == before
+
+
+def test_without_a_terminal_what_ends_us_ends_it() -> None:
+    """`timeout -s INT`, a CI that cancels: nobody else would tell the program."""
+    program = "trap 'echo heard; exit 5' INT; echo begun; while :; do sleep 0.1; done"
+    code = f"import os, sys\nos.setsid()\n{ATTACHED}"
+    at = run.start([sys.executable, "-c", code, "sh", "-c", program], stdout=run.PIPE)
+    assert at.stdout is not None
+    assert at.stdout.readline() == b"begun\n"
+    at.send_signal(signal.SIGINT)
+    assert at.communicate(timeout=30)[0] == b"heard\nended 5\n"
+
+
+def test_where_nobody_is_told_of_ended_processes_a_program_ends_well() -> None:
+    at = Terminal(sys.executable, "-c", ATTACHED, "true", ignored=signal.SIGCHLD)
+    at.sees("ended 0")
+    at.close()

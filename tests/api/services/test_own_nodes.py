@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Engine, select
 
 from api.db.access_models import AuditEntry
-from api.db.engine import reading
+from api.db.bill_store import Pulled, append_pulled
+from api.db.engine import reading, writing
 from api.db.own_nodes_store import history
 from api.services import division, site_work
 from api.services.reconcile import Outcome
@@ -21,9 +22,12 @@ from api.services.sources import names, of_site
 from api.services.statements import read_statement
 from api.services.verification import Verified, verify
 from api.settings import Settings
+from hpctools.budget import rate_card
 from hpctools.budget.attribution_table import divide_day
+from hpctools.budget.bill_table import frame_of
 from hpctools.budget.month import Month, day_start
 from hpctools.budget.own_nodes import OwnHistory
+from hpctools.budget.rate_card import Price
 from hpctools.slurm.accounting import JobRecord
 
 METRIC = "NetAmortizedCost"
@@ -168,6 +172,21 @@ def test_days_that_are_over_stay_as_they_were_billed(rig: Rig, change: str) -> N
     assert (found.findings, found.waiting) == ([], 0)
 
 
+def test_jobs_of_then_keep_a_node_that_is_in_a_group_without_a_price_now(rig: Rig, jobs: Any) -> None:
+    """One of geo's on a node whose idle time bio bears."""
+    jobs.records = [*jobs.records, job(99, date(2026, 10, 4), "old-1", "geo")]
+    misc = """\
+  - {name: misc, nodes: "misc-1,old-1", count: 2,
+     hardware: {sockets: 1, cores_per_socket: 8, memory_mib: 1000}}
+"""
+    rig.reconcile(OCTOBER, NOON)
+    before = rig.told(OCTOBER)
+    rig.say(WITHOUT_OLD.replace("  - {name: login, role", f"{misc}  - {{name: login, role"))
+    rig.reconcile(OCTOBER, NOON + 3600)
+    assert rig.told(OCTOBER) == before
+    assert rig.verified().findings == []
+
+
 def amounts(rig: Rig, month: Month, account: str = "root") -> dict[int, Decimal]:
     """By day of the month."""
     return {day.day: amount for day, amount in rig.told(month)[account][0]}
@@ -276,3 +295,36 @@ def test_sites_without_own_nodes_note_nothing(rig: Rig) -> None:
     rig.reconcile(NOVEMBER, NOON)
     with reading(rig.engine) as session:
         assert history(session) == OwnHistory()
+
+
+def test_a_price_that_was_a_mistake_altogether_is_taken_back(rig: Rig) -> None:
+    """In the only month in which there was one, so that no day has any price then."""
+    rig.say(SITE.replace("2026-01-01", "2026-11-01"))
+    rig.reconcile(NOVEMBER, NOON)
+    assert amounts(rig, NOVEMBER)[9] == 90
+    rig.say(NO_CARDS)
+    rig.reconcile(NOVEMBER, NOON + 3600)
+    assert amounts(rig, NOVEMBER)[9] == 90
+    rig.reconcile(NOVEMBER, NOON + 7200, date(2026, 11, 1))
+    assert not any(amounts(rig, NOVEMBER).values())
+    assert rig.verified().findings == []
+
+
+def test_a_price_that_is_taken_out_on_its_first_day_costs_nothing(rig: Rig) -> None:
+    rig.say(SITE.replace("2026-01-01", "2026-11-10"))
+    rig.reconcile(NOVEMBER, NOON)
+    assert amounts(rig, NOVEMBER)[10] > 0
+    rig.say(NO_CARDS)
+    rig.reconcile(NOVEMBER, NOON + 3600)
+    assert not any(amounts(rig, NOVEMBER).values())
+
+
+def test_what_an_earlier_release_had_left_out_is_not_billed_by_the_update(rig: Rig) -> None:
+    """Its rows of own nodes are in the store still, its cards are out of the file, and nothing is noted."""
+    price = Price("own", 3, 0, "EUR", Decimal(1), Decimal(0), date(2026, 1, 1))
+    left = frame_of(rate_card.rows([price], NOVEMBER, METRIC, NOON))
+    with writing(rig.engine) as session:
+        append_pulled(session, Pulled(rate_card.SOURCE, METRIC, NOVEMBER, left), NOON - 86400)
+    rig.say(NO_CARDS)
+    rig.reconcile(NOVEMBER, NOON)
+    assert not any(amounts(rig, NOVEMBER).values())
