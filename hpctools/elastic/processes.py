@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.forking.client import ForkServer
-from hpctools.elastic.forking.command import python_command
 from hpctools.elastic.pipes import tapped_pipe
 from hpctools.elastic.printed import Printed
 from hpctools.elastic.protocol import worker_name, worker_place
@@ -25,6 +24,7 @@ from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.worker_log import WorkerLog
 from hpctools.errors import CommandError
+from hpctools.python_command import python_command
 from hpctools.slurm import run
 
 TAIL_LINES = 20

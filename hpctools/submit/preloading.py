@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hpctools.elastic.forking.command import FILE, MODULE, python_command
 from hpctools.errors import SubmitError
+from hpctools.python_command import FILE, MODULE, python_command
 from hpctools.submit.intent import Intent
 from hpctools.submit.policy_file import PolicyFile
 

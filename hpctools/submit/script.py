@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from hpctools.elastic.forking.command import python_command
 from hpctools.errors import SubmitError
+from hpctools.python_command import python_command
 
 _SHELL = re.compile(r"(ba|da|z|k|mk)?sh")
 _SHELLS = re.compile(rf"#!.*[/\s]{_SHELL.pattern}\b")

@@ -681,7 +681,7 @@ def test_nothing_slow_is_imported_on_the_way_to_sbatch(sbatch, words):
     own = {module for module in modules if module.startswith("hpctools.")}
     assert own <= {
         "hpctools.cli", "hpctools.cli.connection", "hpctools.cli.ending", "hpctools.cli.hp_submit",
-        "hpctools.cli.output", "hpctools.errors", "hpctools.slurm", "hpctools.slurm.run",
-        "hpctools.slurm.sbatch_options", "hpctools.submit", "hpctools.submit.batch",
+        "hpctools.cli.output", "hpctools.errors", "hpctools.python_command", "hpctools.slurm",
+        "hpctools.slurm.run", "hpctools.slurm.sbatch_options", "hpctools.submit", "hpctools.submit.batch",
         "hpctools.submit.intent", "hpctools.submit.nodes", "hpctools.submit.plain", "hpctools.submit.script",
     }  # fmt: skip

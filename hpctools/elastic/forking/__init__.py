@@ -1,4 +1,4 @@
 """Workers that are forked, on their node, from a process that has imported what they need.
 
-`command` knows a command that starts Python; `server` is that process; `client` is its agent's side of it.
+`server` is that process; `client` is its agent's side of it.
 """

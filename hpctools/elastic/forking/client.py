@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpctools.elastic.forking.command import PythonCommand
 from hpctools.elastic.forking.server import LARGEST_MESSAGE
 from hpctools.errors import CommandError
+from hpctools.python_command import PythonCommand
 from hpctools.slurm import run
 
 ANSWER_SECONDS = 10.0

@@ -28,7 +28,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from hpctools.elastic.channel import die_with_parent
-from hpctools.elastic.forking.command import FILE
+from hpctools.python_command import FILE
 
 NEEDED = ("hpctools.elastic.loader", "hpctools.elastic.run_session")  # and with them torch
 LARGEST_MESSAGE = 1 << 16

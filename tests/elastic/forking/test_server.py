@@ -19,8 +19,8 @@ import pytest
 
 from hpctools.elastic.forking import client
 from hpctools.elastic.forking.client import ForkServer
-from hpctools.elastic.forking.command import python_command
 from hpctools.elastic.proc_stat import stat_of
+from hpctools.python_command import python_command
 from hpctools.slurm import run
 
 pytestmark = pytest.mark.timeout(180)
@@ -277,7 +277,7 @@ def test_nothing_is_left_when_the_agent_ends(rig: Rig) -> None:
         import asyncio, os
         from pathlib import Path
         from hpctools.elastic.forking.client import ForkServer
-        from hpctools.elastic.forking.command import python_command
+        from hpctools.python_command import python_command
         async def main():
             server = ForkServer(python_command([{sys.executable!r}, {str(script)!r}]), (), os.environ,
                                 Path({str(rig.folder)!r}), print)

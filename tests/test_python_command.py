@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hpctools.elastic.forking.command import PythonCommand, python_command
+from hpctools.python_command import PythonCommand, python_command
 from hpctools.slurm.run import run
 
 PARTS = "import sys; print(sys.argv, sys.flags.dev_mode, sys.warnoptions)"
