@@ -321,6 +321,7 @@ def test_a_department_fills_up_over_ssh_and_session_manager_together(
         rig.stay("sshd-front-2", "nlp1")
         with ssm_worker(rig, "front-1"):
             assert enforcement.admit(Started("bo-0a1b", target, owner)) == "granted"
+            rig.until_known("nlp2", 1)  # a report of its node may have been on its way, without it
             refused = rig.ssh("sshd-front-1", "nlp1", "id")
             assert refused.returncode == 255
             assert "nlp1: nlp has 2 sessions on the login nodes, and its limit is 2." in refused.stderr
