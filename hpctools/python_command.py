@@ -39,9 +39,13 @@ def python_command(command: Sequence[str]) -> PythonCommand | None:
     for word in words:
         if word in _WITH_A_VALUE:
             flags += [word, *([value] if (value := next(words, "")) else [])]
-        elif found := re.fullmatch(r"-([A-Za-z]*)([mc])", word):
+        elif found := re.fullmatch(r"-([bBdEiIOPqsSuvx]*)([mc])(.*)", word, re.DOTALL):
             flags += [f"-{found[1]}"] if found[1] else []
-            return PythonCommand(command[0], tuple(flags), found[2], next(words, ""), tuple(words))
+            return PythonCommand(
+                command[0], tuple(flags), found[2], found[3] or next(words, ""), tuple(words)
+            )
+        elif word == "-":
+            break
         elif not word.startswith("-"):
             return PythonCommand(command[0], tuple(flags), FILE, word, tuple(words))
         else:

@@ -263,9 +263,7 @@ class Workers:
         try:
             return server.fork(own, stdout, stderr) if server is not None and server.serves else None
         except OSError:
-            if server is not None and server.serves:  # it has no process to give, and we had none either
-                raise
-            return None
+            return None  # to start one may do what to fork one did not: it needs less memory
 
     async def _watch(self, worker: str, wait: Wait, words: LastWords, printed: Printed) -> None:
         code = await wait()

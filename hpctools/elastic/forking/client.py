@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,10 @@ from hpctools.errors import CommandError
 from hpctools.python_command import PythonCommand
 from hpctools.slurm import run
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 2.0  # less than the silence after which an agent is taken for lost
 READY_SECONDS = 600.0
 END_SECONDS = 1.0
+LOOK_SECONDS = 0.02
 SERVER = "hpctools.elastic.forking.server"
 
 
@@ -68,7 +71,7 @@ class ForkServer:
         except CommandError:
             self._line.close()
             raise
-        self._line.settimeout(ANSWER_SECONDS)
+        self._line.setblocking(False)
         self._loop.add_reader(self._line, self._on_readable)
 
     @property
@@ -113,10 +116,13 @@ class ForkServer:
         try:
             if self.serves:
                 socket.send_fds(self._line, [order], outputs)
+            deadline = time.monotonic() + ANSWER_SECONDS
             while self.serves and not self._answer:
+                left = max(0.0, deadline - time.monotonic())
+                if not select.select([self._line], [], [], left)[0]:
+                    self._give_up(f"the fork server did not answer for {ANSWER_SECONDS:g} s")
+                    break
                 self._hear()
-        except TimeoutError:
-            self._give_up(f"the fork server did not answer for {ANSWER_SECONDS:g} s")
         except OSError as error:
             self._give_up(error.strerror or str(error))
         return self._answer
@@ -124,13 +130,16 @@ class ForkServer:
     async def close(self) -> None:
         """End it, and with it what workers there still are."""
         self._hang_up()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await asyncio.to_thread(self._process.wait, END_SECONDS)
+        self._process.kill()
+        deadline = time.monotonic() + END_SECONDS  # where it hangs in storage the job's end takes it
+        while self._process.poll() is None and time.monotonic() < deadline:
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _on_readable(self) -> None:
         try:
             self._hear()
+        except BlockingIOError:
+            return  # who waited for an answer has read it
         except OSError as error:
             self._give_up(error.strerror or str(error))
 
@@ -164,6 +173,7 @@ class ForkServer:
         """Nothing is forked any more; workers of a server that has ended have ended with it."""
         self._warn(f"workers are started without preload: {why}")
         self._hang_up()
+        self._process.kill()  # a worker that it would still fork, for an order of before, ends with it
         self._settled.set()
         for pid in list(self._ended):
             with contextlib.suppress(ProcessLookupError):

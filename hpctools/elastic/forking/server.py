@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 import threading
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,9 +134,11 @@ class Server:
 
 def main(modules: str, kind: str, target: str, *arguments: str) -> None:
     """Serve to the end, or be a worker."""
+    die_with_parent(os.getppid())
     server = Server(_line())
     server.listen_to_signals()
     _have_path_begin_with(kind, target)
+    sys.argv = [target, *arguments]  # as modules find it that look
     if not import_all(NEEDED):
         _import_what_an_optimizer_needs()
     before = _native_threads()
@@ -170,7 +173,7 @@ def import_all(modules: Sequence[str]) -> list[str]:
     for module in modules:
         try:
             importlib.import_module(module)
-        except Exception as error:  # noqa: BLE001 - whatever a module raises, its user's worker will tell
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - its user's worker will tell it, too
             told.append(f"{module}: {type(error).__name__}: {error}"[:LONGEST_WORDS])
     return told
 
@@ -198,9 +201,17 @@ def _refusal(native: int) -> str:
         named = ", ".join(threads) or "a library's own"
         return f"a module has started threads ({named}), which a forked process does not have"
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    if torch is not None and (torch.cuda.is_initialized() or _is_cuda_lost_in_a_child(torch)):
         return "a module uses the GPU while it is imported, and a forked process cannot go on with that"
     return ""
+
+
+def _is_cuda_lost_in_a_child(torch: Any) -> bool:
+    """Whether a forked process could not use GPUs: asking `torch.cuda.is_available()` is enough for that."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(bool(torch.cuda._is_in_bad_fork())))
+    return os.waitpid(pid, 0)[1] != 0
 
 
 def run_program(kind: str, target: str, arguments: Sequence[str]) -> None:
@@ -210,11 +221,15 @@ def run_program(kind: str, target: str, arguments: Sequence[str]) -> None:
     if kind != FILE:
         runpy.run_module(target, run_name="__main__", alter_sys=True)
         return
+    if not Path(target).is_file() or zipfile.is_zipfile(target):
+        runpy.run_path(target, run_name="__main__")  # a folder or an archive with a __main__.py
+        return
     main_module = ModuleType("__main__")
-    main_module.__dict__.update(__file__=target, __builtins__=__builtins__)
+    path = os.path.abspath(target)  # noqa: PTH100 - as Python does it: links are kept
+    main_module.__dict__.update(__file__=path, __builtins__=__builtins__)
     sys.modules["__main__"] = main_module
     with open(target, "rb") as file:  # noqa: PTH123 - as Python opens a script
-        code = compile(file.read(), target, "exec", dont_inherit=True)
+        code = compile(file.read(), path, "exec", dont_inherit=True)
     exec(code, main_module.__dict__)  # noqa: S102 - it is the user's own program
 
 

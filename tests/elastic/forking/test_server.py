@@ -104,7 +104,7 @@ async def until(condition: Callable[[], object]) -> None:
 def test_a_forked_worker_finds_what_one_that_is_started_finds(rig: Rig, as_module: bool) -> None:
     """Its words, paths, module, session, signals, files and exit code; and annotations are its own matter."""
     script = rig.script(TELLS.replace(": NotThere", ""))
-    what = ["-m", "work"] if as_module else [script]
+    what = ["-m", "work"] if as_module else [script.name]
     words = shlex.join(map(str, [sys.executable, *what, "--lr", "a b"]))
     # The descriptor that listdir has open, and nothing else, comes in addition to the three.
     own = run.run(
@@ -256,6 +256,10 @@ def test_a_server_that_stands_still_is_given_up(rig: Rig, monkeypatch: pytest.Mo
             "import torch\ntorch.cuda.is_initialized = lambda: True",
             "a module uses the GPU while it is imported, and a forked process cannot go on with that",
         ),
+        (
+            "import os, torch\ntorch.cuda._is_in_bad_fork = lambda own=os.getpid(): os.getpid() != own",
+            "a module uses the GPU while it is imported, and a forked process cannot go on with that",
+        ),
     ],
 )
 def test_what_no_fork_would_survive_is_not_forked(rig: Rig, module: str, why: str) -> None:
@@ -312,3 +316,18 @@ def test_memory_of_ended_workers_is_let_go(rig: Rig) -> None:
             return code, dict(server._ended)
 
     assert asyncio.run(fork()) == (3, {})
+
+
+def test_the_agent_is_not_held_up_by_what_somebody_else_has_read(rig: Rig) -> None:
+    """Who waits for an answer reads all that there is; the loop is told of it all the same."""
+    script = rig.script("import sys\nsys.exit(3)\n")
+
+    async def fork() -> bool:
+        async with rig.serving(script) as server:
+            server._on_readable()
+            began = time.monotonic()
+            server._on_readable()
+            return server.serves and time.monotonic() - began < client.ANSWER_SECONDS
+
+    assert asyncio.run(fork())
+    assert rig.warned == []
