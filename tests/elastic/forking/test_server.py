@@ -76,6 +76,15 @@ class Rig:
         ):
             return server.fork({"HPCTOOLS_WORKER": worker}, out.fileno(), err.fileno())
 
+    def code_of(self, *command: object) -> int:
+        """The exit code of one worker that is forked."""
+
+        async def fork() -> int:
+            async with self.serving(*command) as server:
+                return int(await asyncio.wait_for(self.fork(server)[1](), LIMIT))
+
+        return asyncio.run(fork())
+
     def said(self, worker: str = "b0.0.0") -> tuple[str, str]:
         return (self.folder / f"{worker}.out").read_text(), (self.folder / f"{worker}.err").read_text()
 
@@ -114,12 +123,7 @@ def test_a_forked_worker_finds_what_one_that_is_started_finds(rig: Rig, as_modul
         env={**rig.environ, "HPCTOOLS_WORKER": "b0.0.0"},
     )
 
-    async def fork() -> int:
-        async with rig.serving(*what, "--lr", "a b") as server:
-            _, wait = rig.fork(server)
-            return int(await asyncio.wait_for(wait(), LIMIT))
-
-    assert asyncio.run(fork()) == own.code == 7
+    assert rig.code_of(*what, "--lr", "a b") == own.code == 7
     out, err = rig.said()
     assert json.loads(out) == json.loads(own.stdout)
     assert err == own.stderr == "to errors\n"
@@ -129,22 +133,14 @@ def test_a_forked_worker_finds_what_one_that_is_started_finds(rig: Rig, as_modul
 def test_our_own_future_imports_are_not_the_programs(rig: Rig) -> None:
     script = rig.script("def mean(value: not_there): ...\n")
 
-    async def fork() -> int:
-        async with rig.serving(script) as server:
-            return int(await asyncio.wait_for(rig.fork(server)[1](), LIMIT))
-
-    assert asyncio.run(fork()) == 1
+    assert rig.code_of(script) == 1
     assert rig.said()[1].endswith("NameError: name 'not_there' is not defined\n")
 
 
 def test_an_exception_is_shown_as_of_a_program_that_runs_alone(rig: Rig) -> None:
     script = rig.script("def train():\n    raise ValueError('no such corpus')\ntrain()\n")
 
-    async def fork() -> int:
-        async with rig.serving(script) as server:
-            return int(await asyncio.wait_for(rig.fork(server)[1](), LIMIT))
-
-    assert asyncio.run(fork()) == 1
+    assert rig.code_of(script) == 1
     assert rig.said()[1] == run.run([sys.executable, str(script)], timeout=LIMIT, check=False).stderr
 
 
