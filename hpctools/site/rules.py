@@ -13,6 +13,9 @@ from hpctools.site.cursor import Cursor
 from hpctools.site.document import Document
 from hpctools.site.findings import Finding, one_of
 
+ELASTIC_QOS = "elastic"
+"""The tier of elastic runs' replica jobs, which hp-submit asks for by this name."""
+
 Rule = Callable[[Cursor], Iterator[Finding]]
 
 
@@ -262,7 +265,7 @@ def _periods(budget: Cursor) -> tuple[object, ...]:
 
 
 def one_default_tier(root: Cursor) -> Iterator[Finding]:
-    """Exactly one tier is the default, at most one is for replicas, and departments may use the default."""
+    """Exactly one tier is the default, at most one is for replicas, by its name, and all may use the default."""
     tiers = list(root.at("tiers").each())
     defaults = [tier.key for tier in tiers if tier.at("default").value is True]
     replicas = [tier.key for tier in tiers if tier.at("for_replicas").value is True]
@@ -271,6 +274,13 @@ def one_default_tier(root: Cursor) -> Iterator[Finding]:
         yield root.at("tiers").finding("default: true in exactly one tier", found)
     if len(replicas) > 1:
         yield root.at("tiers").finding("for_replicas: true in at most one tier", ", ".join(replicas))
+    elif replicas and replicas != [ELASTIC_QOS]:
+        tier = root.at("tiers").at(replicas[0])
+        yield tier.at("for_replicas").finding(
+            f"it in a tier named {ELASTIC_QOS}: hp-submit gives that QoS to replica jobs "
+            f"(where accounts have this one: renamed_from: {replicas[0]})",
+            f"it in tier {replicas[0]!r}",
+        )
     yield from _default_is_allowed(root, defaults)
 
 

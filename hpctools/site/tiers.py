@@ -45,7 +45,7 @@ class Tier(Model):
     default: bool = False
     """Jobs that name no tier get this one; exactly one tier is the default."""
     for_replicas: bool = False
-    """Elastic runs put their replica jobs here; at most one tier, and every department may use it."""
+    """Elastic runs put their replica jobs here; only the tier `elastic`, and every department may use it."""
     settings: AccountSettings = Field(default_factory=dict)
     """More settings of the QoS, in sacctmgr's words."""
     renamed_from: TierName | None = None

@@ -163,12 +163,17 @@ def _partition(partition: Any) -> Partition:
         exclusive=partition.oversubscribe == "EXCLUSIVE",
         deny_accounts=tuple(partition.denied_accounts or ()),
         deny_qos=tuple(partition.denied_qos or ()),
+        submit_hosts=_submit_hosts(partition.allowed_submit_nodes),
     )
 
 
 def _limit(value: int | str | None) -> int | None:
     """A limit, which pyslurm gives as the word UNLIMITED in places."""
     return value if isinstance(value, int) else None
+
+
+def _submit_hosts(names: Sequence[str] | None) -> tuple[str, ...]:
+    return unfold(",".join(_everyone(names or ["ALL"])))
 
 
 def _everyone(names: Sequence[str]) -> tuple[str, ...]:

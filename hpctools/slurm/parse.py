@@ -111,7 +111,12 @@ def _partition(line: str) -> Partition:
         exclusive=gives_whole_nodes(fields),
         deny_accounts=allowed(fields.get("DenyAccounts", "")),
         deny_qos=allowed(fields.get("DenyQos", "")),
+        submit_hosts=_submit_hosts(fields.get("AllocNodes", "ALL")),
     )
+
+
+def _submit_hosts(text: str) -> tuple[str, ...]:
+    return unfold(text) if allowed(text) else ()
 
 
 def allowed(text: str) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class Partition:
         allow_accounts, allow_qos: who may use it; all when empty.
         deny_accounts, deny_qos: who may not, where nothing says who may.
         exclusive: jobs get whole nodes (OverSubscribe=EXCLUSIVE).
+        submit_hosts: from which hosts jobs may be submitted to it (AllocNodes); from all when empty.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Partition:
     exclusive: bool = False
     deny_accounts: tuple[str, ...] = ()
     deny_qos: tuple[str, ...] = ()
+    submit_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def _check_elastic_qos(limits: Limits, account: Account | None) -> None:
     if ELASTIC_QOS not in limits.qos:
         raise SubmitError(
             f"this cluster has no QoS {ELASTIC_QOS}, with which replica jobs run",
-            f"ask its operators for a tier {ELASTIC_QOS} (docs/elastic-policy.md), "
+            f"ask its operators for a tier {ELASTIC_QOS} (docs/elastic-site.md), "
             "or fix the size: --nodes N:N",
         )
     if account and "qos" in limits.enforced and ELASTIC_QOS not in account.qos:

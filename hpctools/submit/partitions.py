@@ -33,6 +33,33 @@ def check_partitions(
         _check_admission(request, chosen, limits)
 
 
+def only_from(request: Request, asked: str | None, partitions: Sequence[Partition]) -> str | None:
+    """What a person should know when no node of the partitions may submit to them; None: one may.
+
+    A run's own nodes submit its replica jobs, and a baseline job in a lost one's place.
+
+    Returns:
+        One line with its remedy.
+    """
+    closed = [each for each in _chosen(asked, partitions) if not _submits_to_itself(each)]
+    if not closed or not request.sizes.largest_step or len(closed) < len(_chosen(asked, partitions)):
+        return None
+    names = ",".join(each.name for each in closed)
+    return (
+        f"the run will stay at its smallest size: partition {names} takes jobs from "
+        f"{_some(closed[0].submit_hosts)} only (AllocNodes), and the run's own nodes submit its replica jobs; "
+        "ask the operators to add these nodes"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _submits_to_itself(partition: Partition) -> bool:
+    return not partition.submit_hosts or not set(partition.nodes).isdisjoint(partition.submit_hosts)
+
+
 def _chosen(asked: str | None, partitions: Sequence[Partition]) -> list[Partition]:
     if asked is None:
         return [partition for partition in partitions if partition.is_default]

@@ -19,7 +19,7 @@ from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
-from hpctools.submit.partitions import check_partitions
+from hpctools.submit.partitions import check_partitions, only_from
 from hpctools.submit.plain import command_name
 from hpctools.submit.preemption import any_replica_first, short_grace, who_may_preempt
 from hpctools.submit.preloading import preload_of
@@ -130,10 +130,11 @@ def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:
     """
     intent = torchrun.unwrapped(intent)
     request = _request(intent, agreed_sizes(intent.nodes, facts.policy), facts)
-    if facts.limits is None:
-        return ()
     asked = (who_may_preempt, short_grace, any_replica_first)
-    return tuple(said for ask in asked if (said := ask(request, facts.limits)) is not None)
+    told = [ask(request, facts.limits) for ask in asked] if facts.limits else []
+    if facts.partitions is not None:
+        told.append(only_from(request, intent.effective("partition"), facts.partitions))
+    return tuple(said for said in told if said is not None)
 
 
 def _array(intent: Intent) -> Array | None:

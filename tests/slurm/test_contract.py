@@ -228,7 +228,11 @@ def test_a_job_that_waits_is_kept_off_nodes_and_one_that_has_its_nodes_is_no_err
 def test_partitions(client: SlurmAdministration) -> None:
     assert client.partitions() == [
         Partition("all", 2, None, True, "UP", ("n1", "n2")),
-        Partition("small", 1, 1, False, "DRAIN", ("n2",), ("root",), ("normal",), exclusive=True),
+        Partition(
+            *("small", 1, 1, False, "DRAIN", ("n2",), ("root",), ("normal",)),
+            exclusive=True,
+            submit_hosts=("login-1", "login-2"),
+        ),
     ]
 
 

@@ -11,7 +11,7 @@ from hpctools.slurm.limits import Account, Limits
 from hpctools.slurm.types import Partition
 from hpctools.submit.allowance import Request
 from hpctools.submit.nodes import NodeSizes
-from hpctools.submit.partitions import check_partitions
+from hpctools.submit.partitions import check_partitions, only_from
 
 OPEN = Partition("dl", total_nodes=8, is_default=True)
 REQUEST = Request(NodeSizes((1, 2, 4, 8), "1,2,4,8"))
@@ -114,3 +114,29 @@ def test_where_it_is_not_known_which_qos_a_job_gets_none_is_refused() -> None:
     check_partitions(REQUEST, None, [narrow], replace(LIMITS, accounts=(unknown,)))
     known = replace(unknown, has_default_qos=True)
     assert "is not for jobs of QoS debug" in refusal(narrow, limits=replace(LIMITS, accounts=(known,)))
+
+
+CLOSED = replace(OPEN, nodes=("gpu-1", "gpu-2"), submit_hosts=("login-1", "login-2", "login-3", "login-4"))
+
+
+def test_partitions_to_which_a_run_cannot_submit_are_told() -> None:
+    """sbatch takes the baseline job on the login node, and every replica job is refused on the run's own."""
+    assert only_from(REQUEST, None, [CLOSED]) == (
+        "the run will stay at its smallest size: partition dl takes jobs from login-1, login-2, login-3 and 1 "
+        "more only (AllocNodes), and the run's own nodes submit its replica jobs; ask the operators to add "
+        "these nodes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "partitions"),
+    [
+        (REQUEST, [replace(CLOSED, submit_hosts=())]),
+        (REQUEST, [replace(CLOSED, submit_hosts=("login-1", "gpu-2"))]),
+        (Request(NodeSizes.between(4, 4)), [CLOSED]),
+        (REQUEST, [CLOSED, replace(OPEN, name="other", is_default=True)]),
+    ],
+    ids=["all hosts", "nodes of its own", "no replicas", "another partition"],
+)
+def test_nothing_is_told_where_replicas_can_be_submitted(request_: Request, partitions: list[Partition]) -> None:
+    assert only_from(request_, None, partitions) is None
