@@ -265,7 +265,7 @@ def _periods(budget: Cursor) -> tuple[object, ...]:
 
 
 def one_default_tier(root: Cursor) -> Iterator[Finding]:
-    """Exactly one tier is the default, at most one is for replicas, by its name, and all may use the default."""
+    """Exactly one tier is the default, which all may use; at most one is for replicas, by its name."""
     tiers = list(root.at("tiers").each())
     defaults = [tier.key for tier in tiers if tier.at("default").value is True]
     replicas = [tier.key for tier in tiers if tier.at("for_replicas").value is True]

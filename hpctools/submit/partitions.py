@@ -47,8 +47,8 @@ def only_from(request: Request, asked: str | None, partitions: Sequence[Partitio
     names = ",".join(each.name for each in closed)
     return (
         f"the run will stay at its smallest size: partition {names} takes jobs from "
-        f"{_some(closed[0].submit_hosts)} only (AllocNodes), and the run's own nodes submit its replica jobs; "
-        "ask the operators to add these nodes"
+        f"{_some(closed[0].submit_hosts)} only (AllocNodes), and the run's own nodes submit its replica "
+        "jobs; ask the operators to add these nodes"
     )
 
 

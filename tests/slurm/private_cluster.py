@@ -56,7 +56,8 @@ NodeName=DEFAULT CPUs=4 RealMemory=1000
 NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={n1} Gres=gpu:a100:2 Feature=fast
 NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={n2}
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=1-00:00:00
-PartitionName=small Nodes=n2 MaxNodes=1 State=DRAIN AllowAccounts=root AllowQos=normal OverSubscribe=EXCLUSIVE AllocNodes=login-[1-2]
+PartitionName=DEFAULT AllocNodes=login-[1-2]
+PartitionName=small Nodes=n2 MaxNodes=1 State=DRAIN AllowAccounts=root AllowQos=normal OverSubscribe=EXCLUSIVE
 """
 SLURMDBD_CONF = """\
 DbdHost={host}

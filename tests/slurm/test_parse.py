@@ -143,9 +143,10 @@ def test_partitions_as_scontrol_prints_them() -> None:
     text = (
         "PartitionName=nlp AllowGroups=ALL Default=YES MaxNodes=UNLIMITED Nodes=r-[1-2] State=UP TotalCPUs=8 "
         "TotalNodes=2 TRES=cpu=8,mem=1G\n"
-        "PartitionName=cv AllocNodes=login-[1,3],ctl Default=NO MaxNodes=4 Nodes=(null) State=DRAIN TotalNodes=0\n"
+        "PartitionName=cv AllocNodes=login-[1,3],ctl Default=NO MaxNodes=4 "
+        "Nodes=(null) State=DRAIN TotalNodes=0\n"
     )
     assert partitions(text) == [
         Partition("nlp", 2, None, True, "UP", ("r-1", "r-2")),
-        Partition("cv", 0, 4, False, "DRAIN", (), submit_hosts=("login-1", "login-3", "ctl")),
+        Partition("cv", 0, 4, False, "DRAIN", (), submit_hosts=("ctl", "login-1", "login-3")),
     ]

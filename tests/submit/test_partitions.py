@@ -122,8 +122,8 @@ CLOSED = replace(OPEN, nodes=("gpu-1", "gpu-2"), submit_hosts=("login-1", "login
 def test_partitions_to_which_a_run_cannot_submit_are_told() -> None:
     """sbatch takes the baseline job on the login node, and every replica job is refused on the run's own."""
     assert only_from(REQUEST, None, [CLOSED]) == (
-        "the run will stay at its smallest size: partition dl takes jobs from login-1, login-2, login-3 and 1 "
-        "more only (AllocNodes), and the run's own nodes submit its replica jobs; ask the operators to add "
+        "the run will stay at its smallest size: partition dl takes jobs from login-1, login-2, login-3 and "
+        "1 more only (AllocNodes), and the run's own nodes submit its replica jobs; ask the operators to add "
         "these nodes"
     )
 
@@ -138,5 +138,7 @@ def test_partitions_to_which_a_run_cannot_submit_are_told() -> None:
     ],
     ids=["all hosts", "nodes of its own", "no replicas", "another partition"],
 )
-def test_nothing_is_told_where_replicas_can_be_submitted(request_: Request, partitions: list[Partition]) -> None:
+def test_nothing_is_told_where_replicas_can_be_submitted(
+    request_: Request, partitions: list[Partition]
+) -> None:
     assert only_from(request_, None, partitions) is None

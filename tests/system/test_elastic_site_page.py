@@ -1,9 +1,8 @@
-"""docs/elastic-site.md: with its tiers alone hp-submit has nothing to say of a cluster, and says what lacks."""
+"""docs/elastic-site.md: with its tiers hp-submit has nothing to say of a cluster; else it says what lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,9 @@ from tests.system.page import blocks
 SITE = """\
 cluster: {name: physics, controllers: [ctl-1]}
 node_groups:
-  - {name: worker, count: 3, hardware: {sockets: 1, cores_per_socket: 2, threads_per_core: 1, memory_mib: 2000}}
+  - name: worker
+    count: 3
+    hardware: {sockets: 1, cores_per_socket: 2, threads_per_core: 1, memory_mib: 2000}
 departments:
   - name: astro
     supervisor: ada
