@@ -24,7 +24,7 @@ LEASE_SECONDS = 300
 FIRST_WAIT = 60
 LONGEST_WAIT = 6 * 3600
 MOST_ATTEMPTS = 20
-"""About four days; then the message stays `failed`."""
+"""About three days; then the message stays `failed`."""
 
 
 class DeliveryError(HpctoolsError):

@@ -134,6 +134,8 @@ def test_what_fails_is_tried_again_after_longer_and_longer_waits(engine: Engine,
     assert listed(engine, None)[0].deliveries == (("mail", "head@uni.example", "failed"),)
     assert deliver(engine, {"mail": recorder}, clock) == Delivered(sent=1)
     assert [wait_after(n) for n in (1, 2, 3, 10, 20)] == [60, 120, 240, 21600, 21600]
+    days = sum(wait_after(n) for n in range(1, MOST_ATTEMPTS)) / 86_400
+    assert 2.5 < days < 3.5  # "about three days" in docs/budgets.md
 
 
 def test_in_the_end_it_is_given_up_and_stays_failed(engine: Engine, now: int) -> None:
