@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +71,11 @@ def test_a_cloud_without_machines_is_told_as_such(reason: str) -> None:
 
 def test_each_check_has_an_illness_here() -> None:
     assert {check.name for check in CHECKS} == {check for check, *_ in SICK}
+
+
+def test_the_page_counts_the_checks_that_there_are() -> None:
+    page = (Path(__file__).parents[2] / "docs/doctor.md").read_text(encoding="utf-8")
+    assert f"1 finding, {len(CHECKS)} checks made" in page
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Installation)])
