@@ -219,8 +219,8 @@ class Identity(Model):
     """The file beside the site file with what `hpctools identity sync` read: the people of all groups in
     `members_from`."""
     largest_removal_percent: Annotated[int, Field(ge=0, le=100)] = 20
-    """When more people than this share of an account's would go at once (and more than two),
-    `hpctools identity sync` refuses: that is a broken directory more often than the truth."""
+    """When more people than this share of a group's, or of all groups' together, would go at once (and more
+    than two), `hpctools identity sync` refuses: that is a broken directory more often than the truth."""
     run_as: RunAs = RunAs()
     """Who they are in Session Manager."""
 
