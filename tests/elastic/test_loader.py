@@ -240,11 +240,27 @@ def test_run_that_has_ended_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_the_policy_says_of_the_present_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six workers of two a node are three nodes."""
     assert loader_for(linear()).scale_config == {}
-    policy = {"sizes": [1, 3], "scale_config": {"3": {"lr": 0.3}}}
+    policy = {"sizes": [1, 3], "scale_config": {"1": {"lr": 0.1}, "3": {"lr": 0.3}}}
+    spec = RunSpec("t-1", "t", "u", "", 1, 3, 2, ("true",), "/", (), "/r", "now", policy=policy)
     loader = loader_for(linear())
-    loader._spec = RunSpec("t-1", "t", "u", "", 1, 3, 2, ("true",), "/", (), "/r", "now", policy=policy)
+    loader._spec = spec
     loader._session.group = Group(1, 0, 6, None)
     assert loader.scale_config == {"lr": 0.3}
+
+
+def test_while_we_practise_the_policy_is_read_as_of_the_least_size() -> None:
+    """A loop that takes a setting by its name finds it in its first batch, too."""
+    policy = {"sizes": [2, 3], "scale_config": {"2": {"lr": 0.2}, "3": {"lr": 0.3}}}
+    spec = RunSpec("t-1", "t", "u", "", 2, 3, 1, ("true",), "/", (), "/r", "now", policy=policy, sizes=(2, 3))
+    model = linear()
+    loader = loader_for(model)
+    loader._spec, loader._session = spec, Alone()
+    found = []
+    for _, inputs in loader:
+        found.append((loader.world_size, loader.scale_config))
+        loader.backward(model(inputs).square().mean())
+    assert found[0] == (0, {"lr": 0.2})
+    assert found[1][0] == 1
 
 
 def test_what_is_no_number_is_not_reported() -> None:

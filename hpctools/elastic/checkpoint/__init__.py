@@ -6,7 +6,7 @@ turns a training's state into files and back (`keeper`, `saver`, `tensors`) is l
 
 from __future__ import annotations
 
-from hpctools.elastic.checkpoint.measure import Saved, grace_warning
+from hpctools.elastic.checkpoint.measure import Grace, Saved, grace_warning
 from hpctools.elastic.checkpoint.place import place_of, resume_source, settings_of
 from hpctools.elastic.checkpoint.selection import Found, newest
 from hpctools.elastic.checkpoint.settings import Checkpoint, parse, to_json
@@ -14,6 +14,7 @@ from hpctools.elastic.checkpoint.settings import Checkpoint, parse, to_json
 __all__ = [
     "Checkpoint",
     "Found",
+    "Grace",
     "Saved",
     "grace_warning",
     "newest",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.keeper import Order
+from hpctools.elastic.checkpoint.measure import Grace
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.folder import RunFolder
@@ -42,7 +43,7 @@ class LoneDesk:
 
     saves = True
     origin = Origin("", 0, 0)
-    grace_seconds: float | None = None
+    grace: Grace | None = None
 
     def fence(self, origin: Origin) -> str | None:
         """Nobody takes over."""
@@ -72,7 +73,7 @@ class RunDesk:
         spec = folder.spec()
         self._run = spec.id
         # Nobody is preempted of a run of one size.
-        self.grace_seconds: float | None = spec.graceful_seconds if spec.max_replicas else None
+        self.grace = Grace(spec.graceful_seconds, spec.grace_seconds) if spec.max_replicas else None
 
     @property
     def saves(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from hpctools.elastic.checkpoint.measure import Saved, SavesTold
+from hpctools.elastic.checkpoint.measure import Grace, Saved, SavesTold
 from hpctools.elastic.checkpoint.place import nothing_whole, sources
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver, uncopied
@@ -65,7 +65,7 @@ class Desk(Protocol):
         ...
 
     @property
-    def grace_seconds(self) -> float | None:
+    def grace(self) -> Grace | None:
         """Of a preempted node; None when nothing is preempted."""
         ...
 
@@ -306,7 +306,7 @@ class Keeper:
         self._last, self._told_slow, self._in_work = saved, False, None
         if not self._is_void(saved):
             self._known_step, self._begun = saved.step, self._next_begun
-        self._saves_told.saved(saved, self._desk.grace_seconds)
+        self._saves_told.saved(saved, self._desk.grace)
 
     def _on_failed(self, step: int, why: str, reason: str) -> None:
         order = {} if self._next_order is None else {"order": self._next_order}

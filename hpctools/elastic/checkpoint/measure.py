@@ -43,23 +43,48 @@ class Saved:
         return {**fields, "seconds": round(self.seconds, 4), "held_s": round(self.held_s, 4)}
 
 
-def grace_warning(seconds: float, size: int, grace_seconds: float) -> str | None:
+@dataclass(frozen=True)
+class Grace:
+    """What a node that is preempted has to leave.
+
+    Attributes:
+        seconds: that the run uses of it.
+        granted: that Slurm gives (GraceTime); more than `seconds` where the run's policy says less.
+    """
+
+    seconds: float
+    granted: float
+
+    @property
+    def source(self) -> str:
+        """Who says so: a setting of the policy file, or of Slurm."""
+        return "gracefulShutdownTimeoutInSeconds" if self.seconds < self.granted else "GraceTime"
+
+    def remedy(self, needed: float) -> str:
+        """What to do to have so many seconds."""
+        ask = f"ask for a GraceTime of {needed:g} s or more in the QoS"
+        if self.seconds >= self.granted:
+            return ask
+        policy = f"set {self.source} to {needed:g} or more in the policy file"
+        return policy if needed <= self.granted else f"{policy} and {ask}"
+
+
+def grace_warning(seconds: float, size: int, grace: Grace) -> str | None:
     """What to tell when a save does not fit into the grace time; None when it does.
 
     Args:
         seconds: that a save took.
         size: of the checkpoint, bytes.
-        grace_seconds: between SIGTERM and SIGKILL (Slurm's GraceTime).
     """
-    usable = grace_seconds - RESERVE_SECONDS
+    usable = grace.seconds - RESERVE_SECONDS
     if seconds <= usable:
         return None
     rate = size / MEGABYTE / seconds
     needed = -(-(seconds + RESERVE_SECONDS) // 1)
     return (
         f"a checkpoint took {seconds:.1f} s ({size / MEGABYTE:.1f} MB at {rate:.0f} MB/s), but a preempted "
-        f"node has {usable:.1f} s for it (GraceTime {grace_seconds:g} s less {RESERVE_SECONDS} s); ask for a "
-        f"GraceTime of {needed:g} s or more in the QoS, or save to faster storage"
+        f"node has {usable:.1f} s for it ({grace.source} {grace.seconds:g} s less {RESERVE_SECONDS} s); "
+        f"{grace.remedy(needed)}, or save to faster storage"
     )
 
 
@@ -74,12 +99,12 @@ class SavesTold:
         self._tell = tell
         self._warned = False
 
-    def saved(self, saved: Saved, grace_seconds: float | None) -> None:
+    def saved(self, saved: Saved, grace: Grace | None) -> None:
         """A checkpoint was committed; a preempted node has so much time, None when nothing is preempted."""
         self._tell("saved", **saved.to_json())
-        if grace_seconds is None or self._warned:
+        if grace is None or self._warned:
             return
-        warning = grace_warning(saved.seconds, saved.bytes, grace_seconds)
+        warning = grace_warning(saved.seconds, saved.bytes, grace)
         if warning is not None:
             self._warned = True
             self._tell("warning", message=warning)

@@ -283,7 +283,7 @@ class ShardKeeper:
     def _on_saved(self, saved: Saved) -> None:
         self._saved_step = saved.step
         self._attempts.over("slow")
-        self._saves_told.saved(saved, self._desk.grace_seconds)
+        self._saves_told.saved(saved, self._desk.grace)
 
     def _prune(self, step: int) -> None:
         try:

@@ -15,7 +15,7 @@ import torch
 from hpctools.elastic.checkpoint import reading
 from hpctools.elastic.checkpoint.keeper import Keeper, Order
 from hpctools.elastic.checkpoint.manifest import digest_of
-from hpctools.elastic.checkpoint.measure import Saved
+from hpctools.elastic.checkpoint.measure import Grace, Saved
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver
 from hpctools.elastic.checkpoint.settings import Checkpoint
@@ -95,7 +95,7 @@ class FakeDesk:
     def __init__(self) -> None:
         self.saves = True
         self.origin = RUN
-        self.grace_seconds: float | None = 8.0
+        self.grace: Grace | None = Grace(8.0, 8.0)
         self.order: Order | None = None
         self.fenced: str | None = None
         self.told: list[tuple[str, dict[str, Any]]] = []

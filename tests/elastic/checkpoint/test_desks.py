@@ -12,6 +12,7 @@ import pytest
 
 from hpctools.elastic.checkpoint.desks import RunDesk
 from hpctools.elastic.checkpoint.keeper import Order
+from hpctools.elastic.checkpoint.measure import Grace
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
 from hpctools.elastic.spec import RunSpec
@@ -136,4 +137,4 @@ def test_an_order_keeps_its_number(folder: RunFolder, number: str | None) -> Non
 def test_of_a_run_of_one_size_nobody_is_preempted(tmp_path: Path, least: int, seconds: float | None) -> None:
     """Its saves are held against no GraceTime, which may be 0."""
     made = RunFolder.create(tmp_path / "run", replace(SPEC, min_nodes=least))
-    assert desk_of(made, "checkpoints").grace_seconds == seconds
+    assert desk_of(made, "checkpoints").grace == (None if seconds is None else Grace(seconds, seconds))

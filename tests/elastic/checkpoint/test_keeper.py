@@ -13,7 +13,7 @@ import pytest
 import torch
 from checkpoint_rig import RUN, Training, Unwell, assert_is_of, read, state_after, write
 
-from hpctools.elastic.checkpoint import grace_warning, newest
+from hpctools.elastic.checkpoint import Grace, grace_warning, newest
 from hpctools.elastic.checkpoint import keeper as keeper_module
 from hpctools.elastic.checkpoint import saver as saver_module
 from hpctools.elastic.checkpoint.copies import HostCopy
@@ -265,7 +265,7 @@ def test_a_full_disk_is_said_once_and_tried_again_later(
 
 def test_a_save_that_does_not_fit_into_the_grace_time_is_said_once(tmp_path: Path) -> None:
     training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=1))
-    training.desk.grace_seconds = 1.5
+    training.desk.grace = Grace(1.5, 1.5)
     training.go_to(1)
     training.saved()
     training.go_to(2)
@@ -275,12 +275,26 @@ def test_a_save_that_does_not_fit_into_the_grace_time_is_said_once(tmp_path: Pat
 
 
 def test_grace_warning_has_numbers_and_a_remedy() -> None:
-    assert grace_warning(6.5, 10**9, 8.0) is None
-    assert grace_warning(12.3, 3 * 10**9, 8.0) == (
+    assert grace_warning(6.5, 10**9, Grace(8.0, 8.0)) is None
+    assert grace_warning(12.3, 3 * 10**9, Grace(8.0, 8.0)) == (
         "a checkpoint took 12.3 s (3000.0 MB at 244 MB/s), but a preempted node has 6.5 s for it "
         "(GraceTime 8 s less 1.5 s); ask for a GraceTime of 14 s or more in the QoS, or save to "
         "faster storage"
     )
+
+
+@pytest.mark.parametrize(
+    ("granted", "remedy"),
+    [
+        (120.0, "set gracefulShutdownTimeoutInSeconds to 14 or more in the policy file, or save"),
+        (8.0, "to 14 or more in the policy file and ask for a GraceTime of 14 s or more in the QoS, or"),
+    ],
+)
+def test_a_policy_that_gives_less_than_slurm_is_what_is_named(granted: float, remedy: str) -> None:
+    told = grace_warning(12.3, 10**9, Grace(6.0, granted))
+    assert told is not None
+    assert "has 4.5 s for it (gracefulShutdownTimeoutInSeconds 6 s less 1.5 s)" in told
+    assert remedy in told
 
 
 def test_roll_back_in_memory_and_what_was_saved_later_is_void(tmp_path: Path) -> None:

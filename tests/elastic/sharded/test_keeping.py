@@ -16,6 +16,7 @@ from shard_parts import BY_ORDER, SPEC, RankOfOne
 
 from hpctools import elastic
 from hpctools.elastic.checkpoint.keeper import Order
+from hpctools.elastic.checkpoint.measure import Grace
 from hpctools.elastic.checkpoint.reading import Unreadable
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.selection import candidates
@@ -297,7 +298,7 @@ def test_a_worker_lost_before_the_others_have_written_is_not_waited_for_either(
 
 def test_a_save_that_does_not_fit_into_the_grace_time_is_said_once(tmp_path: Path) -> None:
     rank = RankOfOne(str(tmp_path), BY_ORDER)
-    rank.desk.grace_seconds = 1.0
+    rank.desk.grace = Grace(1.0, 1.0)
     for step in (1, 2):
         rank.save_after(step)
     (said,) = warnings_of(rank)
