@@ -83,6 +83,21 @@ def check_allowance(request: Request, limits: Limits) -> None:
     _check_cost(request, limits, bounds)
 
 
+def check_own_qos(request: Request, limits: Limits | None) -> None:
+    """Refuse the replicas' QoS for the run itself: its baseline job would be taken for a replica of its own.
+
+    Raises:
+        SubmitError: says what to ask for instead.
+    """
+    qos = limits.qos_of(request.account, request.qos) if limits else request.qos or ""
+    if qos.lower() == ELASTIC_QOS:
+        said = f"--qos={request.qos}" if request.qos else f"your default QoS is {qos}, which"
+        raise SubmitError(
+            f"{said} is for the replica jobs of elastic runs, and the baseline job would be taken for one",
+            "give the QoS that your other jobs have (--qos); replica jobs get theirs by themselves",
+        )
+
+
 def replica_minutes(request: Request, limits: Limits | None) -> int | None:
     """The longest time limit that a replica job may have; None: no such limit, or not known.
 

@@ -14,7 +14,7 @@ from hpctools.errors import SubmitError, UsageError
 from hpctools.slurm.limits import Limits
 from hpctools.slurm.types import Partition
 from hpctools.submit import batch, inheritance, torchrun
-from hpctools.submit.allowance import Request, check_allowance, replica_minutes
+from hpctools.submit.allowance import Request, check_allowance, check_own_qos, replica_minutes
 from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
@@ -111,6 +111,7 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     array = _array(intent)
     _check_places(facts.policy, array)
     request = _request(intent, sizes, facts, array)
+    check_own_qos(request, facts.limits)
     if facts.partitions is not None:
         check_partitions(request, intent.effective("partition"), facts.partitions, facts.limits)
     if facts.limits is not None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
-from hpctools.submit.allowance import Request, check_allowance, replica_minutes
+from hpctools.submit.allowance import Request, check_allowance, check_own_qos, replica_minutes
 from hpctools.submit.nodes import NodeSizes
 
 USER = Bounds("user dl1 in account dl-lab-a")
@@ -370,3 +370,30 @@ def test_the_size_that_a_refusal_names_is_allowed_and_the_largest(totals, gpus, 
         assert refusal(request, known).endswith(f"ask for at most {fitting[-1]} nodes")
     else:
         assert "ask for a smaller minimum" in refusal(request, known)
+
+
+BY_DEFAULT = (Account("dl", True, ("elastic", "high")),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "said"),
+    [
+        ("Elastic", None, "--qos=Elastic is for the replica jobs of elastic runs"),
+        ("elastic", limits(), "--qos=elastic is for the replica jobs"),
+        (None, limits(accounts=BY_DEFAULT), "your default QoS is elastic, which is for the replica jobs"),
+    ],
+)
+def test_a_run_does_not_take_its_replicas_qos_itself(
+    asked: str | None, known: Limits | None, said: str
+) -> None:
+    """Its coordinator knows replica jobs by that QoS: it would end its own baseline job as one too many."""
+    with pytest.raises(SubmitError) as caught:
+        check_own_qos(Request(SIZES, qos=asked), known)
+    assert str(caught.value).startswith(said)
+    assert "give the QoS that your other jobs have" in str(caught.value)
+
+
+def test_any_other_qos_is_a_runs_own() -> None:
+    for asked in ("high", None):
+        check_own_qos(Request(SIZES, qos=asked), limits())
+        check_own_qos(Request(SIZES, qos=asked), None)
