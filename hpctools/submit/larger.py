@@ -53,6 +53,7 @@ def why_not_larger(
     *,
     now: float = 0.0,
     end: float | None = None,
+    workers_per_node: int = 1,
 ) -> tuple[str, ...]:
     """What keeps a run from more nodes, each as a clause; empty when it is over.
 
@@ -64,10 +65,12 @@ def why_not_larger(
         sizes: totals of nodes that the run may have, ascending; empty: any.
         now: Unix seconds.
         end: when its time is up, Unix seconds; None: never, or not known.
+        workers_per_node: on each node of each of its jobs, which may meet on one machine.
     """
     if status.state not in ("running", "starting"):
         return ()
-    if len(status.nodes) >= status.max_nodes > 0:
+    workers = status.world_size or len(status.nodes) * workers_per_node
+    if workers >= status.max_nodes * workers_per_node > 0:
         return (f"{status.max_nodes} nodes are the most that it may have",)
     begun = _standing_by(status, jobs, sizes) or tuple(_on_their_way(status, jobs))
     if status.state == "starting":
@@ -123,14 +126,25 @@ def _on_their_way(status: RunStatus, jobs: Sequence[JobLike]) -> Iterator[str]:
 
 
 def _own_decision(events: Sequence[Event]) -> Iterator[str]:
-    """What the run itself has decided since it last changed its size, or its coordinator."""
+    """What the run itself has decided since it last changed its size, or its coordinator.
+
+    A change is told some steps after it was made, and so after a decision at the new size.
+    """
+    change: Event | None = None
     for event in reversed(events):
-        if event.event in ("resize", "takeover"):
+        if event.event == "takeover" or (event.event == "resize" and change is not None):
             return
+        if event.event == "resize":
+            change = event
         if event.event == "decision":
-            if not event.detail.get("grow", True) and _could(event.detail):
+            if _is_of(event, change) and not event.detail.get("grow", True) and _could(event.detail):
                 yield _with_numbers(event.detail)
             return
+
+
+def _is_of(decision: Event, change: Event | None) -> bool:
+    """Whether a decision was made at the size to which a change that was told after it led."""
+    return change is None or decision.detail.get("world", 0) == change.detail.get("to")
 
 
 def _could(detail: Mapping[str, Any]) -> bool:

@@ -105,8 +105,12 @@ def overview(
         note = note or "no worker has come to its elastic.Loader yet"
     active = tuple(view for view, job in zip(views, mine, strict=True) if not is_over(job))
     known = status or RunStatus("starting", min_nodes=spec.min_nodes, max_nodes=spec.max_nodes)
-    goes_on = state in ("running", "starting")
-    why = why_not_larger(known, active, events, spec.allowed_sizes, now=now, end=end) if goes_on else ()
+    per_node = spec.workers_per_node
+    why = why_not_larger(
+        known, active, events, spec.allowed_sizes, now=now, end=end, workers_per_node=per_node
+    )
+    if state not in ("running", "starting"):
+        why = ()
     if state in _OVER_STATES:
         # Its last status was written while the workers went one after the other.
         known = replace(known, nodes=(), world_size=0)

@@ -159,3 +159,28 @@ def test_a_full_run_and_one_that_does_not_run():
     full = RunStatus("running", nodes=("a", "b"), min_nodes=1, max_nodes=2)
     assert why_not_larger(full, [replica(2)], []) == ("2 nodes are the most that it may have",)
     assert why_not_larger(RunStatus("failed", min_nodes=1, max_nodes=2), [replica(2)], []) == ()
+
+
+REFUSED = {"grow": False, "why": "a restart was a short time ago", "possible": 3}
+
+
+def test_a_decision_at_the_present_size_counts_although_the_change_was_told_later() -> None:
+    """A resize is told four steps after it was made; slow steps leave time for a verdict before."""
+    change = event("resize", **{"from": 3, "to": 2})
+    began = [replica(2, "RUNNING", nodes=("n3",))]
+    assert why_not_larger(RUNNING, began, [event("decision", world=2, **REFUSED), change]) == (
+        "replica job 2 has begun on n3 and does not train yet",
+        "a restart was a short time ago",
+    )
+    earlier = event("decision", world=4, **{**REFUSED, "possible": 5})
+    for events in ([earlier, change], [event("decision", world=2, **REFUSED), change, change]):
+        assert len(why_not_larger(RUNNING, began, events)) == 1
+
+
+def test_workers_are_counted_where_jobs_share_nodes_or_not_all_workers_train() -> None:
+    jobs = [replica(number, "RUNNING", nodes=("n1",)) for number in (2, 3)]
+    whole = RunStatus("running", nodes=("n1",), world_size=3, min_nodes=1, max_nodes=3)
+    assert why_not_larger(whole, jobs, []) == ("3 nodes are the most that it may have",)
+    part = RunStatus("running", nodes=("n1", "n2", "n3"), world_size=8, min_nodes=1, max_nodes=3)
+    decision = event("decision", world=8, **{**REFUSED, "possible": 12})
+    assert why_not_larger(part, [], [decision], workers_per_node=4) == ("a restart was a short time ago",)
