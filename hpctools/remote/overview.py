@@ -13,9 +13,15 @@ from hpctools.slurm import accounting, scripts
 
 def states(record: Record) -> list[str]:
     """States of its job and of an array's tasks: of the queue, or else of the accounting."""
-    if record.job_id is None:
-        return []
-    return scripts.states(record.job_id) or _accounted(record.job_id)
+    return _states_of([record]).get(record.job_id or 0, [])
+
+
+def _states_of(records: Sequence[Record]) -> dict[int, list[str]]:
+    """As `states`, of many with one question, by the job's id; Slurm's programs are started for no more."""
+    ids = [record.job_id for record in records if record.job_id is not None]
+    found = scripts.states_of(ids) if ids else {}
+    forgotten = [job_id for job_id in ids if job_id not in found]
+    return {**found, **(_accounted(forgotten) if forgotten else {})}
 
 
 def ends(record: Record, task: object) -> list[str]:
@@ -26,22 +32,34 @@ def ends(record: Record, task: object) -> list[str]:
     found = states(record)
     if task is None or record.job_id is None:
         return found
-    ended = [state for state in _accounted(record.job_id) if not scripts.is_living(state)]
+    accounted = _accounted([record.job_id]).get(record.job_id, [])
+    ended = [state for state in accounted if not scripts.is_living(state)]
     return list(dict.fromkeys([*found, *ended]))
 
 
-def _accounted(job_id: int) -> list[str]:
+def _accounted(job_ids: Sequence[int]) -> dict[int, list[str]]:
     from hpctools.errors import HpctoolsError
 
     try:
-        return list(dict.fromkeys(accounting.states(job_id)))
+        found = accounting.states_of(job_ids)
     except HpctoolsError:
-        return []
+        return {}
+    return {job_id: list(dict.fromkeys(each)) for job_id, each in found.items()}
 
 
 def entry(submission: Submission, record: Record) -> dict[str, Any]:
     """All that there is to tell of one."""
-    return {**as_json(submission, record), "job_states": states(record), "time": _time(record.marked)}
+    return _entry(submission, record, states(record))
+
+
+def entries(every: Sequence[tuple[Submission, Record]]) -> list[dict[str, Any]]:
+    """As `entry`, of many."""
+    known = _states_of([record for _, record in every])
+    return [_entry(each, record, known.get(record.job_id or 0, [])) for each, record in every]
+
+
+def _entry(submission: Submission, record: Record, job_states: list[str]) -> dict[str, Any]:
+    return {**as_json(submission, record), "job_states": job_states, "time": _time(record.marked)}
 
 
 def _time(seconds: float) -> str:
@@ -61,13 +79,14 @@ def one(found: Mapping[str, Any], *, as_text: bool) -> str:
     return "".join(f"{name:<11} {value}\n" for name, value in rows)
 
 
-def table(every: Sequence[Mapping[str, Any]]) -> str:
-    """Submissions, a line each."""
+def table(every: Sequence[Mapping[str, Any]], older: int = 0) -> str:
+    """Submissions, a line each, and how many older ones are left out."""
     rows = [("SUBMISSION", "JOB", "STATE", "SINCE")]
     rows += [(each["id"], str(each["job_id"] or "-"), _stated(each), each["time"]) for each in every]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = ("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in rows)
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    rest = [f"and {older} older ones: hp-status --json shows all"] if older else []
+    return "".join(f"{line.rstrip()}\n" for line in (*lines, *rest))
 
 
 def _stated(found: Mapping[str, Any]) -> str:

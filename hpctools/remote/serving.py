@@ -216,14 +216,14 @@ def _status(request: Message, program: Program) -> Mapping[str, Any]:
         return _text(overview.one(overview.entry(*found), as_text=as_text))
     if named:
         return asdict(listen(program, [_known_as(word) for word in words]))
-    newest = submissions.every(os.environ)[: _LISTED if as_text else None]  # Slurm is asked for each
-    every = [overview.entry(*each) for each in newest]
+    known = submissions.every(os.environ)
+    every = overview.entries(known[:_LISTED] if as_text else known)
     said = listen(program, words)
     if not as_text:
         runs = json.loads(said.stdout) if said.code == 0 else []
         stdout = json.dumps({"submissions": every, "runs": runs}) + "\n"
         return {"code": said.code, "stdout": stdout, "stderr": said.stderr}
-    listed = overview.table(every) if every else "no submissions\n"
+    listed = overview.table(every, len(known) - len(every)) if every else "no submissions\n"
     return {"code": said.code, "stdout": f"{listed}\n{said.stdout}", "stderr": said.stderr}
 
 

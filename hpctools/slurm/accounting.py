@@ -193,6 +193,20 @@ def states(job_id: int, *, sacct: Path | str = "sacct", timeout: float = 15.0) -
     return [line.split()[0] for line in said.splitlines() if line.strip()]
 
 
+def states_of(
+    job_ids: Sequence[int], *, sacct: Path | str = "sacct", timeout: float = 15.0
+) -> dict[int, list[str]]:
+    """As `states`, of many jobs at once; without those that slurmdbd does not know."""
+    found: dict[int, list[str]] = {}
+    for place in range(0, len(job_ids), IDS_AT_ONCE):
+        chosen = ",".join(map(str, job_ids[place : place + IDS_AT_ONCE]))
+        words = ["--allocations", "--noheader", "--parsable2", "--format=JobID,State", f"--jobs={chosen}"]
+        said = answer([str(sacct), *words], timeout)
+        for job_id, state in re.findall(r"^(\d+)[^|]*\|(\S+)", said, re.MULTILINE):
+            found.setdefault(int(job_id), []).append(state)
+    return found
+
+
 def arguments(first: date, end: date, sacct: Path | str = "sacct") -> list[str]:
     """The command line that asks for all jobs of some UTC days; `end` is exclusive."""
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from hpctools.errors import CommandError, CommandTimeout, UnreachableError
@@ -11,6 +12,8 @@ from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
 
 _SECONDS = 15.0
+_AT_ONCE = 500
+"""Jobs in a question: their ids fit into a command's line."""
 _LIVING = frozenset(
     [
         "PENDING",
@@ -92,13 +95,32 @@ def states(job_id: int) -> list[str]:
     Raises:
         UnreachableError, CommandError: as `jobs_from`.
     """
+    return states_of([job_id]).get(job_id, [])
+
+
+def states_of(job_ids: Sequence[int]) -> dict[int, list[str]]:
+    """As `states`, of many jobs at once; without those that the controller has forgotten.
+
+    Raises:
+        UnreachableError, CommandError: as `jobs_from`.
+    """
+    found: dict[int, list[str]] = {}
+    for place in range(0, len(job_ids), _AT_ONCE):
+        chosen = ",".join(map(str, job_ids[place : place + _AT_ONCE]))
+        for job_id, state in re.findall(r"^(\d+)\S* (\S+)", _listed(chosen), re.MULTILINE):
+            found.setdefault(int(job_id), []).append(state)
+    return {job_id: list(dict.fromkeys(each)) for job_id, each in found.items()}
+
+
+def _listed(chosen: str) -> str:
+    """A line for each job, task (7_1, 7_[2-5]) and component (7+1): its id and state."""
+    words = ["--noheader", "--all", "--states=all", "--format=%i %T", f"--jobs={chosen}"]
     try:
-        said = _ask(["squeue", "--noheader", "--states=all", "--format=%T", f"--jobs={job_id}"])
+        return _ask(["squeue", *words])
     except CommandError as error:
         if "Invalid job id" in error.stderr_tail:
-            return []
+            return ""
         raise
-    return list(dict.fromkeys(said.split()))
 
 
 def is_living(state: str) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpctools.remote import overview, serving
-from hpctools.remote.submissions import Record
+from hpctools.remote.submissions import Record, Submission
 from hpctools.remote.wire import Message
 from hpctools.slurm import accounting, scripts
 
@@ -23,8 +23,12 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Says:
     """What squeue and sacct say, a task each."""
 
     def say(queue: list[str], accounted: str) -> None:
-        monkeypatch.setattr(scripts, "states", lambda _: queue)
-        monkeypatch.setattr(accounting, "answer", lambda argv, timeout: accounted)
+        def answer(argv: Sequence[str], timeout: float) -> str:
+            lines = enumerate(accounted.splitlines())
+            return accounted if "--format=State" in argv else "".join(f"7_{n}|{line}\n" for n, line in lines)
+
+        monkeypatch.setattr(scripts, "states_of", lambda _: {7: queue} if queue else {})
+        monkeypatch.setattr(accounting, "answer", answer)
 
     return say
 
@@ -64,3 +68,36 @@ def test_a_list_that_failed_is_not_an_empty_one(tmp_path: Path, monkeypatch: pyt
     said = serving._status(Message({"words": ["--json"]}), failing)
     assert (said["code"], said["stderr"]) == (1, "hp-status: cannot read runs\n")
     assert json.loads(said["stdout"]) == {"submissions": [], "runs": []}
+
+
+def test_of_many_submissions_slurm_is_asked_at_once_and_the_rest_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two programs were started for each, and what was left out of the list was not said."""
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path))
+    for number in range(1, 61):
+        made = Submission(tmp_path / f"job-{number:012x}")
+        made.make()
+        made.write(Record(made.folder.name, "r", state="submitted", job_id=number, marked=float(number)))
+    asked: list[str] = []
+
+    def squeue(argv: list[str]) -> str:
+        asked.append(argv[0])
+        return "59_1 RUNNING\n59_[2-9%2] PENDING\n60+0 RUNNING\n60+1 RUNNING\n"
+
+    def sacct(argv: Sequence[str], timeout: float) -> str:
+        asked.append(argv[0])
+        return "58|COMPLETED\n57_1|FAILED\n57_2|CANCELLED by 1000\n"
+
+    monkeypatch.setattr(scripts, "_ask", squeue)
+    monkeypatch.setattr(accounting, "answer", sacct)
+    said = serving._status(Message({"words": []}), lambda _: 0)["stdout"].splitlines()
+    assert [" ".join(line.split()[1:3]) for line in said[1:6]] == [
+        "60 RUNNING",
+        "59 RUNNING,",
+        "58 COMPLETED",
+        "57 FAILED,",
+        "56 forgotten",
+    ]
+    assert said[51] == "and 10 older ones: hp-status --json shows all"
+    assert asked == ["squeue", "sacct"]
