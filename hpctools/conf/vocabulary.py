@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 
 from hpctools.errors import SiteError
@@ -87,7 +88,7 @@ def names_of(text: str) -> frozenset[str]:
 
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_COUNT = re.compile(r"(\d+)([KMGTP]?)", re.ASCII | re.IGNORECASE)
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)", re.ASCII | re.IGNORECASE)  # 1536 MiB are shown as 1.50G
 
 
 @lru_cache(maxsize=4096)
@@ -101,10 +102,10 @@ def _count(name: str, text: str) -> str:
     found = _COUNT.fullmatch(text)
     if found is None:
         return text
-    number, unit = int(found[1]), found[2].upper()
+    number, unit = Decimal(found[1]), found[2].upper()
     if name == "mem":  # a bare number is MiB, and K is too little to count
-        return str(number * 1024 ** (_UNITS[unit or "M"] - 2)) if unit != "K" else str(number // 1024)
-    return str(number * 1024 ** _UNITS[unit])
+        return str(int(number * 1024 ** _UNITS[unit or "M"]) // 1024**2)
+    return str(int(number * 1024 ** _UNITS[unit]))
 
 
 def _tres_change(wanted: str, live: str) -> str:

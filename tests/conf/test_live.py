@@ -125,7 +125,8 @@ def test_names_that_cannot_be_told_apart_are_left_out_and_known() -> None:
 
 @pytest.mark.parametrize(
     ("shown", "text"),
-    [("mem=1500M", "mem=1500"), ("mem=2.50T", "mem=2.50T"), ("cpu=1K,node=3", "cpu=1024,node=3"),
+    [("mem=1500M", "mem=1500"), ("mem=2.50T", "mem=2621440"), ("mem=1.50G", "mem=1536"),
+     ("cpu=1K,node=3", "cpu=1024,node=3"),
      ("gres/gpu:a100=2,billing=7", "billing=7,gres/gpu:a100=2"), ("", "")],
 )  # fmt: skip
 def test_tres_in_plain_numbers(shown: str, text: str) -> None:
