@@ -83,6 +83,7 @@ class AccountDifference:
         defaults: the default account of each person who is new in an account.
         inherited: by (user, account) of a coordinator who goes: accounts below, of which they go at the same
             time; they may have been named of them, too.
+        last: (user, account) of associations that go: the default ones of people who keep none.
     """
 
     cluster: str
@@ -92,6 +93,7 @@ class AccountDifference:
     new_people: frozenset[str] = frozenset()
     defaults: Mapping[str, str] = field(default_factory=dict)
     inherited: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    last: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)

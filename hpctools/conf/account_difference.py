@@ -57,6 +57,7 @@ def difference(
         new_people=frozenset(new - live.default_accounts.keys()),
         defaults={user: wanted.default_accounts.get(user, "") for user in new},
         inherited=dict(_inherited(wanted, live, removals)),
+        last=_last(wanted, live, removals),
     )
 
 
@@ -185,6 +186,17 @@ def _inherited(
         below = [name for who, name in hidden if who == user and account in above(name, parents)]
         if below:
             yield (user, account), tuple(sorted(below))
+
+
+def _last(
+    wanted: AccountTree, live: AccountTree, removals: Sequence[AccountChange]
+) -> frozenset[tuple[str, str]]:
+    """The default associations of those who leave altogether: who stays has another default by then."""
+    gone = {(change.name, change.account) for change in removals if change.kind == "association"}
+    there = {(row.user, row.account) for row in (*wanted.associations, *live.associations)}
+    staying = {user for user, _ in there - gone}
+    defaults = live.default_accounts
+    return frozenset(each for each in gone if each[0] not in staying and defaults.get(each[0]) == each[1])
 
 
 def _added(

@@ -170,6 +170,8 @@ class FakeSlurmdbd:
         rows = [(name, where["account"]) for name in where["name"].split(",")]
         if {job[:2] for job in self.jobs} & set(rows):
             raise InUse(rows)
+        # "You can not remove the default account of a user": never default accounts and others in one call.
+        assert len({self.users[user] == account for user, account in rows}) == 1
         for row in rows:
             self._forget(*row)
 

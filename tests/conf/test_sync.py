@@ -226,6 +226,14 @@ def test_a_person_who_moves_is_added_then_moved_then_removed() -> None:
     ]
 
 
+def test_who_keeps_an_account_and_who_leaves_are_removed_apart() -> None:
+    """Slurm refuses a call for both: "You can not remove the default account of a user"."""
+    a, b = Account("lab-a", "root", {}), Account("lab-b", "root", {})
+    before = tree(a, b, people=(("kim", "lab-a"), ("ada", "lab-a"), ("eve", "lab-b"), ("eve", "lab-a")))
+    found = difference(tree(b, people=(("ada", "lab-b"), ("eve", "lab-b"))), before, prune=True)
+    assert [call.argv[3] for call in removals(found)][:2] == ["name=eve,ada", "name=kim"]
+
+
 def test_jobs_that_have_ended_keep_nothing() -> None:
     lab = Account("lab", "root", {})
     there = tree(lab, people=(("ada", "lab"), ("bob", "lab")))
