@@ -185,11 +185,15 @@ def _scheduling(site: Site, release: Release) -> _Settings:
 
 
 def _window(site: Site) -> int:
-    """How far backfill looks ahead, minutes: as long as the longest job may run, at least a day."""
+    """How far backfill looks ahead, minutes: as long as the longest job may run, from a day to a month.
+
+    slurm.conf(5): 30 days at most; slurmctld ignores a longer one, and looks ahead for a day only.
+    """
     own = (department.partition for department in site.departments)
     longest = [terms.max_time for terms in (*own, *site.partitions) if terms is not None]
     week, day = 7 * 24 * 60, 24 * 60
-    return max([day, *(week if seconds is None else -(-seconds // 60) for seconds in longest)])
+    wanted = max([day, *(week if seconds is None else -(-seconds // 60) for seconds in longest)])
+    return min(wanted, 30 * day)
 
 
 def _priority(site: Site) -> _Settings:

@@ -38,6 +38,14 @@ def test_preemption_words_stand_where_the_release_looks(
     assert told.endswith("sched_interval=10" + parameters)
 
 
+@pytest.mark.parametrize(
+    ("longest", "minutes"), [("01:00:00", 1440), ("20-00:00:00", 28800), ("365-00:00:00", 43200)]
+)
+def test_backfill_looks_ahead_as_far_as_slurm_lets_it(longest: str, minutes: int) -> None:
+    site = loads(TINY.replace("node_groups: [cpu]", f"node_groups: [cpu], max_time: {longest}"))
+    assert f",bf_window={minutes}," in compile(site, Facts()).file("slurm.conf").text
+
+
 @pytest.mark.parametrize(("release", "plugin"), [((23, 11), []), ((24, 5), ["disabled"])])
 def test_no_cgroups(release: tuple[int, ...], plugin: list[str]) -> None:
     facts = Facts(slurm_version=release, cgroup="none")
