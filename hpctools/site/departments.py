@@ -20,7 +20,7 @@ from hpctools.site.scalars import (
 )
 
 Share = Annotated[int, Field(ge=1, le=1_000_000)]
-Limit = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Limit = Annotated[int, Field(ge=0, le=1_000_000_000)]  # Slurm takes numbers near 2**32 for no limit
 
 
 class Limits(Model):

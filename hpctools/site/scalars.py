@@ -272,7 +272,10 @@ def _reparse_duration(value: object) -> int:
 
 
 Duration = Annotated[
-    int, BeforeValidator(_reparse_duration), PlainSerializer(spell_duration, return_type=str)
+    int,
+    BeforeValidator(_reparse_duration),
+    Field(le=24_855 * 24 * 3600),  # Slurm counts seconds in 31 bits: 49711 days are 17 hours to it
+    PlainSerializer(spell_duration, return_type=str),
 ]
 """Seconds; written as Slurm's `d-hh:mm:ss`."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from hpctools.site.base import Model
+from hpctools.site.departments import Limit
 from hpctools.site.parameters import AccountSettings
 from hpctools.site.scalars import Duration, Text, TierName, TimeLimit, refuse
 
@@ -28,17 +29,17 @@ class Tier(Model):
     """A job that has run for less than this is not asked to yield."""
     max_time: TimeLimit | None = None
     """Longest time limit of a job in this tier."""
-    gpus_per_user: Annotated[int, Field(ge=0)] | None = None
+    gpus_per_user: Limit | None = None
     """GPUs of one person's running jobs in this tier."""
-    cpus_per_user: Annotated[int, Field(ge=0)] | None = None
+    cpus_per_user: Limit | None = None
     """CPUs of one person's running jobs in this tier."""
-    jobs_per_user: Annotated[int, Field(ge=0)] | None = None
+    jobs_per_user: Limit | None = None
     """Running jobs of one person in this tier."""
-    submitted_jobs_per_user: Annotated[int, Field(ge=0)] | None = None
+    submitted_jobs_per_user: Limit | None = None
     """Running and pending jobs of one person in this tier."""
-    gpus_per_job: Annotated[int, Field(ge=0)] | None = None
+    gpus_per_job: Limit | None = None
     """GPUs of one job in this tier."""
-    gpus: Annotated[int, Field(ge=0)] | None = None
+    gpus: Limit | None = None
     """GPUs of all running jobs in this tier together."""
     usage_percent: Annotated[int, Field(ge=0, le=10_000)] = 100
     """How much an hour counts in the fair share; 50 halves it."""

@@ -173,6 +173,19 @@ def test_a_time_limit_of_nothing_is_a_finding(key: str) -> None:
     assert [each.expected for each in caught.value.findings] == ["at least 00:00:01"]
 
 
+@pytest.mark.parametrize(
+    ("limit", "most"),
+    [
+        ("max_time: 49711-00:00:00", "at most 24855-00:00:00"),
+        ("jobs_per_user: 4294967295", "at most 1000000000"),
+    ],
+)
+def test_a_number_that_slurm_takes_for_another_is_a_finding(limit: str, most: str) -> None:
+    with pytest.raises(InvalidSiteError) as caught:
+        loads(MINIMAL.replace("priority: 1,", f"priority: 1, {limit},"))
+    assert [each.expected for each in caught.value.findings] == [most]
+
+
 def test_the_oldest_release_is_that_of_the_compiler() -> None:
     assert parse_release(OLDEST_RELEASE) == OLDEST
 
