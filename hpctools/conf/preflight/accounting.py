@@ -23,20 +23,22 @@ class Accounting:
 
     Attributes:
         memory: its `assoc_mgr_state`.
-        coming: names of QoS and accounts that slurmdbd is told of before the configuration goes live.
+        coming: names of QoS and accounts that slurmdbd knows by the time the configuration goes live.
     """
 
     memory: bytes = field(repr=False)
     coming: frozenset[str] = frozenset()
 
     def edits(self, found: list[Statement]) -> tuple[dict[str, Edit], tuple[str, ...]]:
-        """What must be changed for it: names that are still to come are left out of the lists."""
-        named = {name for key in (*_QOS_KEYS, *_ACCOUNT_KEYS) for name in _names(found, key)}
-        new = {name for name in named & self.coming if packed_text(name) not in self.memory}
-        if not new:
-            return {}, ()
-        said = f"{', '.join(sorted(new))}: slurmdbd does not know them yet and must hear of them first"
-        return {key: _without(new) for key in (*_QOS_KEYS, *_ACCOUNT_KEYS)}, (said,)
+        """What must be changed for it: names that may be still to come are left out of the lists.
+
+        What the memory holds may be somebody else of that name: a person, or an account called as a new QoS.
+        """
+        keys = (*_QOS_KEYS, *_ACCOUNT_KEYS)
+        coming = {name for key in keys for name in _names(found, key)} & self.coming
+        new = sorted(name for name in coming if packed_text(name) not in self.memory)
+        said = f"{', '.join(new)}: slurmdbd does not know them yet and must hear of them first"
+        return {key: _without(coming) for key in keys}, (said,) if new else ()
 
 
 def _names(found: list[Statement], key: str) -> set[str]:

@@ -132,8 +132,15 @@ def test_names_that_slurmdbd_will_hear_of_are_left_out_and_told() -> None:
     )
     edits, said = accounting.edits(list(statements(files, "/etc/slurm")))
     after = edited(files["slurm.conf"], edits)
-    assert after == "PartitionName=p Nodes=a AllowQos=low AllowAccounts=lab,typo\n"
+    assert after == "PartitionName=p Nodes=a  AllowAccounts=typo\n"
     assert said == ("new, newlab: slurmdbd does not know them yet and must hear of them first",)
+
+
+def test_a_qos_called_as_an_account_that_is_there_is_left_out() -> None:
+    files = {"slurm.conf": "PartitionName=p Nodes=a AllowQos=nlp,typo\n"}
+    accounting = Accounting(packed_text("nlp"), frozenset({"nlp"}))
+    edits, _ = accounting.edits(list(statements(files, "/etc/slurm")))
+    assert edited(files["slurm.conf"], edits) == "PartitionName=p Nodes=a AllowQos=typo\n"
 
 
 def test_expected_reads_defaults_sets_and_all() -> None:
