@@ -21,8 +21,13 @@ from typing import IO, NoReturn
 
 from hpctools.errors import CommandError, CommandTimeout
 
-# The last words of sacctmgr on 26.05, now and then, when slurmdbd has hung up after it refused: no reason.
-_FAREWELL = re.compile(r"^.*Getting response to message type: DBD_FINI\n?", re.MULTILINE)
+# What sacctmgr says after the reason of a refusal: on 26.05, now and then, that slurmdbd has hung up; what it makes
+# of a value that it has just called bad; and what became of a deletion.
+_FAREWELL = re.compile(
+    r"^.*Getting response to message type: DBD_FINI\n?|(?<=\n) Unknown option: .*\n?"
+    r"|(?<=\n) Use keyword '\w+' to modify condition\n?|(?<=\n) Changes Discarded\n?",
+    re.MULTILINE,
+)
 
 KEPT: ContextVar[tuple[int, ...]] = ContextVar("descriptors that are kept", default=())
 """Descriptors of ours that programs which `run` starts keep open as long as they last: a lock, say."""

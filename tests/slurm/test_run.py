@@ -39,6 +39,23 @@ def test_the_reason_of_a_refusal_is_not_hidden_behind_a_farewell(farewell: str) 
     assert error.message == f"sacctmgr show stats failed with exit code 1: {said.strip()}"
 
 
+@pytest.mark.parametrize(
+    ("reason", "farewell"),
+    [
+        (
+            "sacctmgr: error: You gave a bad qos 'hihg'. Valid QOS's are normal,high",
+            " Unknown option: QOS=hihg\n Use keyword 'where' to modify condition\n",
+        ),
+        (" Unknown option: bogus=1", " Use keyword 'where' to modify condition\n"),
+        (" You must change the default account of these users.", " Changes Discarded\n"),
+    ],
+)
+def test_what_sacctmgr_says_after_the_reason_is_no_reason(reason: str, farewell: str) -> None:
+    """22.05.8, word for word, but for the third's end."""
+    error = run.failure(run.Completed(("sacctmgr", "modify"), 1, "", f"{reason}\n{farewell}"))
+    assert error.message == f"sacctmgr modify failed with exit code 1: {reason.strip()}"
+
+
 def test_an_unchecked_failure_is_returned() -> None:
     assert run.run(["false"], timeout=20, check=False).code == 1
 
