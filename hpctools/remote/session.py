@@ -156,6 +156,13 @@ class Exchange:
                 f"{self.node} has no `{self.cluster.called}`{where}: {self._said()}",
                 "name it with its path: `command:` in clusters.yaml (docs/laptop.md)",
             ) from None
+        if code == 0 and not self._greeted:
+            raise SickNode(
+                self.node,
+                f"{self.node} ended the session before `{self.cluster.called}` began: {self._said()}",
+                "does ~/.bashrc end with `exit` there, or the key run a command of its own? try it: "
+                f"ssh {self.node} {self.cluster.called} --version",
+            ) from None
         if code is not None and code > 0 and not self._greeted:
             raise SickNode(
                 self.node,
@@ -171,11 +178,8 @@ class Exchange:
         return self.channel.exit_status if self.channel.status_event.is_set() else None
 
     def _said(self) -> str:
-        lines = (
-            self.channel.recv_stderr(4096).decode("utf-8", "replace")
-            if self.channel.recv_stderr_ready()
-            else ""
-        )
+        said = self.channel.recv_stderr(4096) if self.channel.recv_stderr_ready() else self.wire.pending
+        lines = said[:4096].decode("utf-8", "replace")
         return shown(" ".join(lines.split())[:300]) or "it said nothing"
 
     def _lost(self, error: BaseException) -> LostConnection:

@@ -303,6 +303,19 @@ def test_a_cluster_without_hp_submit_says_so(here: Here, cluster: Rig) -> None:
     assert "login1 has no `no-such-hp-submit`" in err
 
 
+def test_a_startup_file_that_ends_the_session_is_no_broken_line(here: Here, cluster: Rig) -> None:
+    startup = cluster.on_cluster("lab1") / ".bashrc"
+    startup.write_text("echo 'Welcome to uni'\nexit\n")
+    try:
+        code, _, err = here("--cluster", "uni", "job.sh")
+    finally:
+        startup.unlink()
+    assert code == 1
+    assert "login1 ended the session before" in err
+    assert "Welcome to uni" in err
+    assert "--submission" not in err  # nobody has read the request
+
+
 def test_a_submission_is_known_without_naming_its_cluster(here: Here, cluster: Rig) -> None:
     """hp-status and hp-cancel read the diary, too; what is not in it is asked for here."""
     config = cluster.home / ".config/hpctools/clusters.yaml"
