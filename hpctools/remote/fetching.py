@@ -40,7 +40,7 @@ class Fetched:
     Attributes:
         new, present, other: brought; there already; another file is in the place of it.
         changed: it changed while it was brought: its job may still write it.
-        gone: the cluster could not read it any more, and why.
+        gone: the cluster could not read it any more, or list that folder, and why.
     """
 
     new: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ def fetch(wanted: Wanted, session: Session, done: Fetched, meter: Meter) -> None
         RemoteError: a file cannot be kept here.
         HpctoolsError: there is no such submission.
     """
-    listed = session.again(lambda: _listed(session, wanted))
+    listed = session.again(lambda: _listed(session, wanted, done))
     way = _Way(session, wanted, done, meter)
     way.left.extend(file for file in listed if not way.known(file))
     try:
@@ -114,7 +114,7 @@ def fetch(wanted: Wanted, session: Session, done: Fetched, meter: Meter) -> None
         meter.clear()
 
 
-def _listed(session: Session, wanted: Wanted) -> list[_File]:
+def _listed(session: Session, wanted: Wanted, done: Fetched) -> list[_File]:
     request = {"op": "files", "id": wanted.name, "patterns": list(wanted.patterns), "pieces": True}
     found: list[_File] = []
     with session.exchange(request) as exchange:
@@ -122,7 +122,11 @@ def _listed(session: Session, wanted: Wanted) -> list[_File]:
         while not over:
             message = exchange.get()
             over = "result" in message.fields  # an older release has all of it there
-            found += _read_list(message["result"] if over else message.fields)
+            stated = message["result"] if over else message.fields
+            found += _read_list(stated)
+            missed = stated.get("missed")  # folders; of older releases nobody knows
+            if isinstance(missed, Mapping):
+                done.gone.update((str(path), shown(str(why))) for path, why in missed.items())
     return found
 
 

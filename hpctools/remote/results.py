@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,19 +32,29 @@ class Result:
     runs: bool
 
 
-def results(folder: Path, patterns: Sequence[str]) -> list[Result]:
+def results(folder: Path, patterns: Sequence[str], missed: dict[str, str] | None = None) -> list[Result]:
     """Regular files below a folder, by path; links are left out, and what is ours.
 
     Args:
         patterns: shell patterns of paths, or of folders; all files when there are none.
+        missed: takes folders that cannot be listed and may hold such files, each with why.
     """
+
+    def miss(error: OSError) -> None:
+        inner = os.path.relpath(error.filename, folder)
+        wanted = not patterns or any(_may_hold(inner, each) for each in patterns)
+        if missed is not None and wanted and error.errno != errno.ENOENT:  # its job may have removed it
+            missed[inner] = f"cannot list {error.filename} on the cluster: {error.strerror}"
+
     return [
-        found for found in _walk(folder) if not patterns or any(_fits(found.path, each) for each in patterns)
+        found
+        for found in _walk(folder, miss)
+        if not patterns or any(_fits(found.path, each) for each in patterns)
     ]
 
 
-def _walk(folder: Path) -> Iterator[Result]:
-    for here, folders, names in os.walk(folder):
+def _walk(folder: Path, miss: Callable[[OSError], None]) -> Iterator[Result]:
+    for here, folders, names in os.walk(folder, onerror=miss):
         folders[:] = sorted(n for n in folders if not (here == str(folder) and n == RECORD_FOLDER))
         for name in sorted(names):
             path = Path(here) / name
@@ -59,6 +71,16 @@ def _fits(path: str, pattern: str) -> bool:
     pattern = pattern.removeprefix("./").rstrip("/")
     # Its own name names a file, whatever a pattern makes of its brackets.
     return path == pattern or fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/")
+
+
+def _may_hold(folder: str, pattern: str) -> bool:
+    """Whether files that a pattern names may lie in a folder; a `*` stands for slashes, too."""
+    pattern = pattern.removeprefix("./")
+    wild = re.search(r"[*?[]", pattern)
+    begins = pattern[: wild.start()] if wild else pattern
+    if folder == "." or _fits(folder, pattern) or begins.startswith(f"{folder}/"):
+        return True
+    return wild is not None and f"{folder}/".startswith(begins)
 
 
 def content(folder: Path, path: str, offset: int, size: int) -> Iterator[tuple[bytes, str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import select
@@ -322,13 +323,15 @@ def _files(request: Message, wire: Wire) -> Mapping[str, Any]:
     from hpctools.remote import results
 
     submission, _ = _found(request)
-    found = results.results(submission.folder, _words(request, "patterns"))
+    missed: dict[str, str] = {}
+    found = results.results(submission.folder, _words(request, "patterns"), missed)
     stated = [asdict(each) for each in found]
     if request.get("pieces"):  # a line has a limit; a laptop of an older release knows one line only
         for begin in range(0, len(stated), _LISTED_TOGETHER):
             wire.put({"files": stated[begin : begin + _LISTED_TOGETHER]})
         stated = []
-    return {"folder": str(submission.folder), "files": stated}
+    told = dict(itertools.islice(missed.items(), _LISTED_TOGETHER))
+    return {"folder": str(submission.folder), "files": stated, "missed": told}
 
 
 def _fetch(request: Message, wire: Wire) -> Mapping[str, Any]:

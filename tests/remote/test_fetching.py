@@ -331,6 +331,24 @@ def test_a_file_that_its_job_removes_meanwhile_is_told_and_the_others_come(
     assert len(served.exchanges) == (3 if old else 2)
 
 
+def test_a_folder_that_cannot_be_listed_is_told_and_the_others_come(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if Path(path).name == "closed":  # root lists everything
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return really(path)
+
+    (served.folder / "closed").mkdir()
+    monkeypatch.setattr(os, "scandir", scandir)
+    done = bring(served, tmp_path / "here")
+    assert len(done.new) == 5
+    assert list(done.gone) == ["closed"]
+    assert "Permission denied" in done.gone["closed"]
+
+
 def test_a_submission_that_is_gone_is_no_file_that_is(served: Served, tmp_path: Path) -> None:
     served.before_fetch = lambda: shutil.rmtree(served.folder)
     with pytest.raises(HpctoolsError, match="knows no submission"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +49,37 @@ def test_a_name_with_brackets_names_its_file(tmp_path: Path, pattern: str, wante
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert [each.path for each in results(tmp_path, [pattern])] == wanted
+
+
+@pytest.mark.parametrize(
+    ("pattern", "missed"),
+    [
+        ("", ["out", "out2"]),
+        ("*.pt", ["out", "out2"]),
+        ("out/a*", ["out"]),
+        ("out", ["out"]),
+        ("out/1/x", ["out"]),
+        ("o*", ["out", "out2"]),
+        ("logs", []),
+        ("logs/*", []),
+    ],
+)
+def test_a_folder_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, missed: list[str]
+) -> None:
+    for name in ("out", "out2", "logs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").touch()
+    really = os.scandir
+
+    def scandir(path: str) -> Any:
+        if Path(path).name in ("out", "out2"):  # whoever runs the tests may be root, who lists everything
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found: dict[str, str] = {}
+    listed = results(tmp_path, [pattern] if pattern else [], found)
+    assert list(found) == missed
+    assert all("Permission denied" in why for why in found.values())
+    assert [each.path for each in listed] == ["logs/x"] * (pattern in ("", "logs", "logs/*"))
