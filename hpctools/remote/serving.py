@@ -270,9 +270,9 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
     submission, record = _found(request)
     record = with_job(submission, record, HereSlurm(submission, program, ()))
     job, follow = record.job_id or 0, bool(request.get("follow"))
-    look = partial(job_output.outputs, submission, job, errors=bool(request.get("errors")))
-    over = partial(job_output.job_is_over, job)
     task = request.get("task")
+    look = partial(_look, submission, job, task, errors=bool(request.get("errors")))
+    over = partial(job_output.job_is_over, job)
     paths = _awaited(look, over, task, record.id) if follow else look().of(task)
     begun = str(request.get("path"))
     # Files before the one in which the line broke have been sent; its offset is no other file's.
@@ -284,6 +284,20 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
         offset = 0  # it is the first one's
     ended = overview.ends(record, task) if follow else []
     return {"paths": paths, "job_id": job, "job_states": ended}
+
+
+def _look(submission: Submission, job: int, task: object, *, errors: bool) -> Outputs:
+    """Files of a job.
+
+    Raises:
+        UsageError: a task is asked for, and it is no array: whoever follows would wait for nothing.
+    """
+    from hpctools.remote import job_output
+
+    found = job_output.outputs(submission, job, errors=errors)
+    if task is not None and found.files and not found.array:
+        raise UsageError(f"job {job} is no array", "leave out --task")
+    return found
 
 
 def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object, name: str) -> list[str]:

@@ -150,3 +150,14 @@ def test_an_offset_is_no_other_files(outputs: list[Path], monkeypatch: pytest.Mo
     asked = Message({"path": str(outputs[0]), "offset": 2})
     serving._logs(asked, cast("Any", Kept()), lambda _: 0)
     assert sent == [b"one"]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_task_of_a_job_that_is_no_array_is_refused(
+    outputs: list[Path], monkeypatch: pytest.MonkeyPatch, follows: bool
+) -> None:
+    """Else "there is no output yet", or nothing until the job is over."""
+    plain = Outputs((Output(str(outputs[0])),), array=False)
+    monkeypatch.setattr(job_output, "outputs", lambda *_, errors: plain)
+    with pytest.raises(UsageError, match="job 7 is no array; leave out --task"):
+        serving._logs(Message({"task": 3, "follow": follows}), cast("Any", None), lambda _: 0)
