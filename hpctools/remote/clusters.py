@@ -130,11 +130,21 @@ def _clusters(content: Any, path: Path) -> Clusters:
     stated = content.get("clusters") or {}
     if not isinstance(stated, dict):
         raise _wrong(path, "`clusters` holds names and what each is")
-    known = _with_tokens({str(name): _cluster(str(name), value, path) for name, value in stated.items()})
-    usual = content.get("default", "")
-    if usual and (not isinstance(usual, str) or usual not in known):
+    known = _with_tokens(
+        {_name(name, path): _cluster(str(name), value, path) for name, value in stated.items()}
+    )
+    stated = content.get("default")
+    usual = "" if stated is None else str(stated)
+    if usual and usual not in known:
         raise _wrong(path, f"`default: {usual}` is none of its clusters")
-    return Clusters(known, str(usual))
+    return Clusters(known, usual)
+
+
+def _name(stated: Any, path: Path) -> str:
+    """A cluster's name; YAML takes `no`, `on` and the like for something else."""
+    if isinstance(stated, bool) or not isinstance(stated, (str, int)):
+        raise _wrong(path, f"{stated!r} is no cluster's name; names such as no, on or 1.5 need quotes")
+    return str(stated)
 
 
 def _with_tokens(known: Mapping[str, Cluster]) -> dict[str, Cluster]:
@@ -151,15 +161,19 @@ def _cluster(name: str, value: Any, path: Path) -> Cluster:
     if isinstance(value, (str, list)):
         value = {"login_nodes": value}
     if not isinstance(value, dict) or value.keys() - _KEYS:
-        raise _wrong(path, f"clusters.{name} may have {', '.join(sorted(_KEYS))}")
+        strange = sorted(map(str, value.keys() - _KEYS)) if isinstance(value, dict) else []
+        others = f", and not {', '.join(strange)}" if strange else ""
+        raise _wrong(path, f"clusters.{name} may have {', '.join(sorted(_KEYS))}{others}")
     nodes = value.get("login_nodes")
     nodes = [nodes] if isinstance(nodes, str) else nodes
-    if not isinstance(nodes, list) or not nodes or not all(isinstance(n, str) and is_host(n) for n in nodes):
+    if not isinstance(nodes, list) or not nodes:
         raise _wrong(path, f"clusters.{name}.login_nodes is a list of hosts")
+    if wrong := [each for each in nodes if not (isinstance(each, str) and is_host(each))]:
+        raise _wrong(path, f"clusters.{name}.login_nodes: {wrong[0]!r} is no host; who logs in is `user`")
     texts = {key: value[key] for key in _KEYS - {"login_nodes"} if key in value}
     wrong = [key for key, text in texts.items() if not (isinstance(text, str) and text.isprintable())]
     if wrong or not is_user(texts.get("user", "u")):
-        raise _wrong(path, f"clusters.{name}.{(wrong or ['user'])[0]} is no plain text")
+        raise _wrong(path, f"clusters.{name}.{(wrong or ['user'])[0]} is no plain text; numbers need quotes")
     return Cluster(name, tuple(nodes), **texts)
 
 

@@ -189,8 +189,14 @@ def test_a_token_goes_nowhere_in_the_clear(api: Api, tmp_path: Path) -> None:
     [
         ("clusters: [", "is no YAML"),
         ("clusters: {uni: {login_nodes: []}}", "login_nodes is a list of hosts"),
-        ("clusters: {uni: {login_nodes: [-oProxyCommand=x]}}", "login_nodes is a list of hosts"),
-        ("clusters: {uni: {login_nodes: [a], password: x}}", "clusters.uni may have"),
+        ("clusters: {uni: {login_nodes: [-oProxyCommand=x]}}", "'-oProxyCommand=x' is no host"),
+        ("clusters: {uni: [a, me@b]}", "login_nodes: 'me@b' is no host; who logs in is `user`"),
+        ("clusters: {uni: {login_nodes: [a], password: x}}", "clusters.uni may have .*, and not password"),
+        ("clusters: {no: a}", "False is no cluster's name.* need quotes"),
+        (
+            "clusters: {uni: {login_nodes: a, user: 7}}",
+            "clusters.uni.user is no plain text; numbers need quotes",
+        ),
         ("clusters: {uni: a}\ndefault: other", "is none of its clusters"),
         ("clusters: {uni: {login_nodes: a, user: -x}}", "clusters.uni.user is no plain text"),
         ("hosts: {}", "its keys are"),
@@ -205,6 +211,21 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str, why: str) -> None:
     path.write_text(text)
     with pytest.raises(UsageError, match=why):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "usual"),
+    [
+        ("clusters: {uni: a}\ndefault:\n", ""),
+        ("clusters: {uni: a}", ""),
+        ("clusters: {7: a}\ndefault: 7", "7"),
+    ],
+)
+def test_the_usual_cluster_may_be_nobody_or_a_number(tmp_path: Path, text: str, usual: str) -> None:
+    """`default:` with nothing behind it was a host called None."""
+    path = tmp_path / "clusters.yaml"
+    path.write_text(text)
+    assert load(path).usual == usual
 
 
 def test_a_cluster_is_a_name_or_a_host(tmp_path: Path) -> None:
