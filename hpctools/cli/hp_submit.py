@@ -158,7 +158,12 @@ def _remotely(words: list[str]) -> int | None:
 
 
 def _serve() -> int:
-    """Answer a laptop."""
+    """Answer a laptop, whose names come byte for byte: in a locale of Latin-1 they would be other names here.
+
+    The interpreter's option, unlike its variable, is not inherited by jobs.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        replace([sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     from hpctools.remote.serving import Programs, serve
 
     def submit(words: Sequence[str]) -> int:

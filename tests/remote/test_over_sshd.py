@@ -96,6 +96,24 @@ def test_names_of_files_arrive_as_they_were(here: Here, cluster: Rig) -> None:
     assert {p.name: p.read_text(errors="surrogateescape") for p in there.iterdir()} == {n: n for n in names}
 
 
+def test_names_arrive_as_they_were_whatever_the_locale_there(here: Here, cluster: Rig) -> None:
+    """Python itself takes UTF-8 in place of C's locale, but not of Latin-1's, which not every machine has."""
+    login = cluster.start("ascii", more="LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0")
+    try:
+        cluster.configure({"ascii": login.port})
+        cluster.know(login.port)
+        (cluster.home / "\u00fc\u65e5.txt").write_text("1")
+        code, out, err = here(
+            "--cluster", "uni", "--json", "--upload", "\u00fc\u65e5.txt", "job.sh", "\u65e5"
+        )
+        assert code == 0, err
+        there = cluster.on_cluster("lab1") / "hp-runs" / json.loads(out)["id"]
+        assert (there / "\u00fc\u65e5.txt").read_text() == "1"
+        assert cluster.words(cluster.jobs[-1])[-1] == "\u65e5"
+    finally:
+        login.stop()
+
+
 def test_a_line_that_breaks_anywhere_makes_one_job(here: Here, cluster: Rig, thorough: bool) -> None:
     """Cut after any number of bytes, twice; the third connection holds."""
     (cluster.home / "big.bin").write_bytes(random.Random(7).randbytes(600_000))
