@@ -314,7 +314,11 @@ def _append(part: Path, offset: int, data: bytes) -> None:
 def _remedy(error: OSError) -> str:
     if error.errno == errno.ENAMETOOLONG:
         return "this file system takes no such long names; name another place: --to"
-    return "free space here, and fetch again"
+    if error.errno in (errno.EINVAL, errno.EILSEQ):  # FAT takes no name with a colon
+        return "this file system may not take such a name; name another place: --to"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free space here, and fetch again"
+    return "name another place: --to"
 
 
 def _settle(part: Path, target: Path, file: _File) -> None:
