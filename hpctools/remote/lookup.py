@@ -18,8 +18,10 @@ def lookup(name: str) -> Found | None:
     found = submissions.find(name, os.environ)
     if found is None and name.isdecimal():
         return next((each for each in submissions.every(os.environ) if each[1].job_id == int(name)), None)
-    record = found.record() if found else None
-    return (found, record) if found and record else None
+    if found is None:
+        return None
+    # Without a record its files are on their way, or the line broke while they were.
+    return found, found.record() or Record(name, "", marked=found.now())
 
 
 def with_job(submission: Submission, record: Record, slurm: Slurm) -> Record:
@@ -38,7 +40,10 @@ def with_job(submission: Submission, record: Record, slurm: Slurm) -> Record:
             )
         return _note(submission, record, once.with_its_job(record, job))
     if record.job_id is None:
-        raise RemoteError(f"{record.id} was not submitted", "submit it again")
+        again = f"; with --submission {record.id} what has come of its files is not sent anew"
+        raise RemoteError(
+            f"{record.id} was not submitted", "submit it again" + (again if not record.request else "")
+        )
     return record
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hpctools.errors import RemoteError, UnreachableError
-from hpctools.remote.lookup import with_job
+from hpctools.remote import overview
+from hpctools.remote.lookup import lookup, with_job
 from hpctools.remote.once import Answer, Job
 from hpctools.remote.submissions import Record, Submission
 
@@ -80,3 +81,17 @@ def test_to_submit_it_again_is_said_of_what_was_not_submitted_only(submission: S
         with_job(submission, unsure, Slurm())
     with pytest.raises(UnreachableError, match=f"does not answer; it is not known .* --submission {NAME}:"):
         with_job(submission, unsure, Slurm(away=True))
+
+
+def test_what_was_interrupted_while_it_was_sent_is_known_and_was_not_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hp-status said "there is no run" of the very id that an interrupted hp-submit tells to ask about."""
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path))
+    assert lookup(NAME) is None
+    Submission(tmp_path / NAME).make()
+    found = lookup(NAME)
+    assert found is not None
+    assert "job         not submitted\n" in overview.one(overview.entry(*found), as_text=True)
+    with pytest.raises(RemoteError, match=f"{NAME} was not submitted; .* with --submission {NAME}"):
+        with_job(*found, Slurm(Job(7)))
