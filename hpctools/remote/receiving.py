@@ -126,7 +126,7 @@ class Reception:
                 file.seek(offset)
                 file.write(data)
         except OSError as error:
-            raise _no_room(offer, error) from None
+            raise self._no_room(offer, error) from None
 
     def _settle(self, offer: FileOffer) -> None:
         """Put a file in its place, once it is known to be the one that was offered."""
@@ -145,7 +145,16 @@ class Reception:
         except FileExistsError:
             raise RemoteError(f"{target} is there already", "nothing was overwritten") from None
         except OSError as error:
-            raise _no_room(offer, error) from None
+            raise self._no_room(offer, error) from None
+
+    def _no_room(self, offer: FileOffer, error: OSError) -> RemoteError:
+        """What has come takes room there, too: another id would leave it lying and begin from nothing."""
+        folder = self.submission.folder
+        return RemoteError(
+            f"cannot keep {offer.path} on the cluster: {error.strerror}",
+            f"free space or quota there, and give the same line with --submission {folder.name}: it goes on "
+            f"where it stands. To give it up, remove {folder} there",
+        )
 
     def _folder_of(self, target: Path) -> None:
         folder = self.submission.folder
@@ -174,10 +183,3 @@ def _digest(path: Path) -> str:
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _no_room(offer: FileOffer, error: OSError) -> RemoteError:
-    return RemoteError(
-        f"cannot keep {offer.path} on the cluster: {error.strerror}",
-        "free space or quota there, and submit again",
-    )

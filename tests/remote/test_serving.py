@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -210,6 +211,22 @@ def test_where_no_hard_links_are_it_is_submitted_all_the_same(
     assert {each.path: (folder / each.path).read_bytes() for each in FILES} == {
         each.path: each.data for each in FILES
     }
+
+
+def test_a_full_quota_is_told_with_how_to_go_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under another id all would be sent anew, beside what fills the quota."""
+
+    def full(part: Path, target: Path) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hpctools.remote.receiving.put_in_place", full)
+        (said,) = cluster.answer(WHOLE)
+    assert said["error"]["message"].endswith("on the cluster: Disk quota exceeded")
+    assert f"the same line with --submission {NAME}: it goes on" in said["error"]["remedy"]
+    asked, said = cluster.answer(request(eager=False))
+    assert asked["need"][0] == [0, len(FILES[0].data)]  # all of it is there
+    assert said["result"]["job_id"] == 1
 
 
 @pytest.mark.parametrize("eager", [True, False])
