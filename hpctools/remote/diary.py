@@ -10,6 +10,8 @@ from pathlib import Path
 
 from hpctools.errors import RemoteError
 
+_REMEDY = "nothing was submitted; see its permissions and free space, or set XDG_STATE_HOME to another folder"
+
 
 def place(environment: Mapping[str, str]) -> Path:
     """The file, in $XDG_STATE_HOME."""
@@ -31,7 +33,7 @@ def note(environment: Mapping[str, str], name: str, cluster: str) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(_end_of_torn(descriptor) + line.encode("ascii") + b"\n")
     except OSError as error:
-        raise RemoteError(f"cannot write {path}: {error.strerror}", "nothing was submitted") from None
+        raise RemoteError(f"cannot write {path}: {error.strerror}", _REMEDY) from None
 
 
 def _end_of_torn(descriptor: int) -> bytes:

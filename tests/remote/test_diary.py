@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from hpctools.errors import RemoteError
 from hpctools.remote import diary
 
 ONE, TWO, THREE = (f"{name}-0123456789ab" for name in ("one", "two", "three"))
@@ -20,3 +23,9 @@ def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
     known = {name: diary.cluster_of(environment, name) for name in (ONE, TWO, THREE)}
     assert known == {ONE: "uni", TWO: "", THREE: "uni"}
     assert "\n\n" not in path.read_text()
+
+
+def test_where_it_cannot_be_written_it_is_said_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "hpctools/submissions.jsonl").mkdir(parents=True)
+    with pytest.raises(RemoteError, match=r"Is a directory; nothing was submitted; .* XDG_STATE_HOME"):
+        diary.note({"XDG_STATE_HOME": str(tmp_path)}, ONE, "uni")
