@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hpctools.cli.ending import complain
 from hpctools.cli.output import show
 from hpctools.cli.remote_cluster import find_cluster, road, session, tell, user_of
 from hpctools.errors import RemoteError, UnreachableError, UsageError
@@ -51,7 +52,7 @@ def submit_remotely(wish: Wish, cwd: Path, standard_input: Callable[[], bytes | 
             return _show_trial(_sent(open_session, shipment, wish))
         diary.note(os.environ, shipment.id, cluster.name)
         result = _sent(open_session, shipment, wish)
-        _tell(result, "json" in flags, quiet="quiet" in _options(wish), parsable="parsable" in _options(wish))
+        _tell_surely(result, "json" in flags, _options(wish))
         if not wish.follow:
             return 0
         from hpctools.cli.hp_logs import follow_to_end
@@ -89,6 +90,17 @@ def _safe(text: object) -> str:
     """What a terminal may be given; a script's tabs stay."""
     lines = (line.split("\t") for line in str(text).splitlines())
     return "".join("\t".join(map(shown, parts)) + "\n" for parts in lines)
+
+
+def _tell_surely(result: Mapping[str, Any], as_json: bool, options: set[str]) -> None:
+    """Tell it on standard error where standard output takes nothing: who hears of no job submits another."""
+    try:
+        _tell(result, as_json, quiet="quiet" in options, parsable="parsable" in options)
+        sys.stdout.flush()
+    except OSError:
+        job, name = shown(str(result["job_id"])), shown(str(result["id"]))
+        complain(f"hp-submit: job {job} was submitted, as {name}; that cannot be written to standard output")
+        raise
 
 
 def _tell(result: Mapping[str, Any], as_json: bool, *, quiet: bool, parsable: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,3 +37,27 @@ def test_a_dry_run_shows_a_script_as_it_is(capfdbinary: pytest.CaptureFixture[by
     result = {"stdout": f"{script}\x1b[2J\n", "stderr": "", "code": 0}
     assert remote_submission._show_trial(result) == 0
     assert capfdbinary.readouterr().out.decode() == f"{script}\\x1b[2J\n"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_job_that_standard_output_does_not_take_is_told_beside_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    """`hp-submit ... >file` on a full disk: "No space left on device" alone reads like no job."""
+    result = {
+        "id": NAME,
+        "job_id": 7,
+        "run": "",
+        "cluster": "",
+        "folder": "/f",
+        "before": False,
+        "stderr": "",
+    }
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(OSError, match="No space left"):
+            remote_submission._tell_surely(result, as_json, set())
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+    assert capsys.readouterr().err.startswith(f"hp-submit: job 7 was submitted, as {NAME}; ")
