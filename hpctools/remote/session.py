@@ -149,6 +149,11 @@ class Exchange:
     def _explain(self, error: WireError) -> Any:
         """What it means that no answer came."""
         code = self._exit_code()
+        if code is not None and not self._greeted:
+            # Who could not send may have an answer waiting: hp-submit need not have read to the end.
+            with contextlib.suppress(WireError):
+                self.wire.find_greeting()
+                self._greeted = True
         if code in (126, 127) and not self._greeted:
             where = "" if self.cluster.command else f", neither on its PATH nor in {FOLDER}"
             raise SickNode(

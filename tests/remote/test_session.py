@@ -6,13 +6,14 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import paramiko
 import pytest
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
-from hpctools.remote import identities, session
+from hpctools.remote import identities, session, wire
 from hpctools.remote.clusters import Cluster
 from hpctools.remote.following import Wanted, follow
 from hpctools.remote.host_keys import UnknownHost, WrongHost
@@ -275,3 +276,49 @@ def test_whatever_another_release_calls_an_error_is_one(error: object, said: str
 
 def _as_refusal(error: object) -> object:
     return {**error, "stderr": "sbatch: error"} if isinstance(error, dict) else error
+
+
+class Answered:
+    """A channel whose command has answered and ended by the time that more is sent to it."""
+
+    closed = eof_received = True
+    exit_status = 0
+
+    def __init__(self, said: bytes) -> None:
+        self.said = said
+        self.status_event = threading.Event()
+        self.status_event.set()
+
+    def settimeout(self, seconds: float) -> None: ...
+
+    def exec_command(self, line: str) -> None: ...
+
+    def recv(self, size: int) -> bytes:
+        found, self.said = self.said[:size], self.said[size:]
+        return found
+
+    def recv_stderr_ready(self) -> bool:
+        return False
+
+    def sendall(self, data: bytes) -> None:
+        if b'"op"' not in data:
+            raise OSError("Socket is closed")
+
+
+def answered(said: bytes) -> Exchange:
+    transport = SimpleNamespace(open_session=lambda timeout: Answered(said), close=lambda: None)
+    connection = SimpleNamespace(settings=HOST, transport=transport)
+    return Exchange(cast("Any", connection), Cluster("uni", ("login1",)), {"op": "submit"})
+
+
+def test_who_has_answered_before_it_has_read_all_is_not_sick() -> None:
+    """The job was there already: nothing more is read. The greeting has not been read here by then."""
+    exchange = answered(wire.GREETING + b'{"result":{"job_id":7}}\n')
+    with pytest.raises(LostConnection):
+        exchange.put({"end": True})
+    assert exchange.result() == {"job_id": 7}
+
+
+def test_who_ends_without_a_greeting_is_told_in_its_words() -> None:
+    with pytest.raises(SickNode, match="login1 ended the session before `hp-submit` began: Welcome to uni"):
+        answered(b"Welcome to uni\n").put({"end": True})
