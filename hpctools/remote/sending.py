@@ -43,7 +43,7 @@ def send(session: Session, shipment: Shipment, meter: Meter | None = None) -> Ma
     """
     way = _Way(session, shipment, meter or Meter())
     try:
-        return session.again(way.attempt)
+        return way.go()
     except Refusal:
         raise
     except HpctoolsError as error:
@@ -60,12 +60,24 @@ class _Way:
 
     Attributes:
         broke: a line broke on which the request had been sent. Before that nobody can have submitted it.
+        left: bytes that the cluster did not have when it was last asked; None: it was not asked yet.
     """
 
     session: Session
     shipment: Shipment
     meter: Meter
     broke: bool = False
+    left: int | None = None
+
+    def go(self) -> Mapping[str, Any]:
+        """Send it, as often as it takes; a line that breaks gets all attempts anew once more has come."""
+        while True:
+            before = self.shipment.size if self.left is None else self.left
+            try:
+                return self.session.again(self.attempt)
+            except UnreachableError:
+                if self.left is None or self.left >= before:
+                    raise
 
     def attempt(self) -> Mapping[str, Any]:
         """Send it once."""
@@ -80,6 +92,7 @@ class _Way:
                     done: Mapping[str, Any] = answer["result"]
                     return done
                 needed = answer["need"]
+                self.left = self._bytes(needed)
             # It may have answered without reading to the end; the answer says more than the broken line.
             with contextlib.suppress(LostConnection):
                 self._send_files(exchange, needed)
@@ -96,11 +109,14 @@ class _Way:
             raise
 
     def _send_files(self, exchange: Exchange, needed: Sequence[Sequence[int]]) -> None:
-        stated = self.shipment.request["files"]
-        self.meter.expect(sum(stated[index]["size"] - offset for index, offset in needed))
+        self.meter.expect(self._bytes(needed))
         for index, offset in needed:
             for data in self.shipment.files[index].read(offset):
                 exchange.put({"file": index, "offset": offset}, data)
                 offset += len(data)
                 self.meter.add(len(data))
         exchange.put({"end": True})
+
+    def _bytes(self, needed: Sequence[Sequence[int]]) -> int:
+        stated = self.shipment.request["files"]
+        return sum(int(stated[index]["size"]) - offset for index, offset in needed)

@@ -20,7 +20,7 @@ from hpctools.remote.host_keys import UnknownHost, WrongHost
 from hpctools.remote.identities import Person
 from hpctools.remote.own_keys import Offer
 from hpctools.remote.route import Connection, Road
-from hpctools.remote.sending import Unsure, send
+from hpctools.remote.sending import EAGER_BYTES, Unsure, send
 from hpctools.remote.session import Exchange, Refusal, Session, SickNode
 from hpctools.remote.shipping import LocalFile, Shipment
 from hpctools.remote.ssh_config import HostSettings
@@ -129,6 +129,47 @@ def test_a_trial_that_is_tried_again_is_another_one() -> None:
     assert (first, second != first, second.startswith("train-")) == (NAME, True, True)
     with pytest.raises(LostConnection):
         send(Scripted(Line(None)), TRIAL)
+
+
+class Slow(Scripted):
+    """A line that breaks each time; before that it brings a little more of a large file, up to a limit."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(BROKE)
+        self.have, self.most = 0, most
+
+    @contextlib.contextmanager
+    def exchange(self, request: Mapping[str, Any]) -> Iterator[Any]:
+        self.asked.append(request)
+        yield self
+
+    def get(self) -> Message:
+        return Message({"need": [[0, self.have]]})
+
+    def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
+        if not fields.get("end"):
+            self.have = min(self.have + STEP, self.most)
+            raise BROKE
+
+    def result(self) -> Mapping[str, Any]:
+        if self.have < LARGE:
+            raise BROKE
+        return DONE
+
+
+STEP = EAGER_BYTES // 10
+LARGE = 12 * STEP
+
+
+def test_an_upload_goes_on_over_as_many_breaks_as_there_are() -> None:
+    """Five were all that it took, however much had come in between; where nothing more comes it ends."""
+    file = LocalFile("data", None, b"x" * LARGE)
+    shipment = Shipment(NAME, {"op": "submit", "files": [{"size": LARGE}]}, (file,))
+    assert send(Slow(LARGE), shipment) == DONE
+    stuck = Slow(STEP)
+    with pytest.raises(Unsure, match=f"--submission {NAME}"):
+        send(stuck, shipment)
+    assert len(stuck.asked) == 2 * len(session.PAUSES)
 
 
 class TestNodes:
