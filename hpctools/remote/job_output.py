@@ -6,12 +6,12 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
-from hpctools.remote.submissions import Submission
+from hpctools.errors import HpctoolsError, RemoteError, UnreachableError, UsageError
+from hpctools.remote.submissions import Record, Submission
 from hpctools.remote.wire import CHUNK
 from hpctools.slurm import scripts
 
@@ -67,19 +67,72 @@ class Outputs:
         return len(self.of(task)) > 1 or (self.array and task is None)
 
 
-def outputs(submission: Submission, job: int, *, errors: bool = False) -> Outputs:
+def array_jobs(record: Record) -> dict[str, int]:
+    """The first job of each run of an elastic array, by index, as far as they are noted; else none."""
+    from hpctools.elastic.folder import runs_root
+    from hpctools.submit.runs import array_runs
+
+    found: dict[str, int] = {}
+    with contextlib.suppress(HpctoolsError, ValueError):  # what cannot be read is not known
+        for folder in array_runs(record.run, runs_root()) if record.run else []:
+            jobs = [job.job_id for job in folder.jobs() if job.role == "baseline"]
+            found |= {folder.path.name.rpartition("_")[2]: job for job in jobs[:1]}
+    return found
+
+
+def chosen(runs: Mapping[str, int], task: object, name: str, *, follow: bool) -> list[int]:
+    """Jobs of an elastic array that are asked for: of one task, or all; none where it is no such array.
+
+    Raises:
+        UsageError: there is no such task, or several are to be followed.
+    """
+    if task is not None and runs and str(task) not in runs:
+        raise UsageError(f"{name} has no task {task}", f"its tasks: {', '.join(runs)}")
+    if task is None and runs and follow:
+        raise several_files(name)
+    return [job for index, job in runs.items() if task is None or index == str(task)]
+
+
+def several_files(name: str) -> UsageError:
+    """What is said of an array that somebody wants to follow."""
+    return UsageError(
+        "that array writes several files", f"follow one of its tasks: hp-logs --follow --task N {name}"
+    )
+
+
+def together(
+    submission: Submission, first: int | None, jobs: Sequence[int], task: object, *, errors: bool
+) -> Outputs:
+    """Files of the jobs of a submission, which has several only where it is an elastic array.
+
+    Args:
+        first: the submission's own job; what is known of others is kept apart.
+
+    Raises:
+        UsageError: a task is asked for, and it is no array: whoever follows would wait for nothing.
+        UnreachableError: as `outputs`.
+    """
+    found = [outputs(submission, job, "" if job == first else f"-{job}", errors=errors) for job in jobs]
+    files = tuple(file for each in found for file in each.files)
+    if task is not None and files and not any(each.array for each in found):
+        raise UsageError(f"job {jobs[0]} is no array", "leave out --task")
+    return Outputs(files, any(each.array for each in found))
+
+
+def outputs(submission: Submission, job: int, place: str = "", *, errors: bool = False) -> Outputs:
     """Files that the job writes its output to: more than one only of arrays and heterogeneous jobs.
 
     Those of tasks that Slurm has forgotten (MinJobAge) are among them, where somebody asked in time or
     they are called as usual.
 
     Args:
+        place: what is put to the name of the file in which it is remembered.
         errors: of standard error instead.
 
     Raises:
         UnreachableError: the controller does not answer, and nothing is known of where they are.
     """
-    key = "StdErr" if errors else "StdOut"
+    key = ("StdErr" if errors else "StdOut") + place
     known, usual = _remembered(submission, key), _usual(submission.folder, job)
     try:
         blocks = scripts.details(job)
@@ -88,7 +141,7 @@ def outputs(submission: Submission, job: int, *, errors: bool = False) -> Output
         if found := known or usual:
             return _gathered(found)
         raise
-    stated = _stated(blocks, key)
+    stated = _stated(blocks, key.removesuffix(place))
     array = any(fields.get("ArrayTaskId") for fields in blocks)
     if array:
         named_as_usual = {each.path for each in stated + known} & {each.path for each in usual}

@@ -15,7 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -269,9 +269,12 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
 
     submission, record = _found(request)
     record = with_job(submission, record, HereSlurm(submission, program, ()))
-    job, follow = record.job_id or 0, bool(request.get("follow"))
-    task = request.get("task")
-    look = partial(_look, submission, job, task, errors=bool(request.get("errors")))
+    follow, task = bool(request.get("follow")), request.get("task")
+    runs = job_output.array_jobs(record)
+    jobs = job_output.chosen(runs, task, record.id, follow=follow) or [record.job_id or 0]
+    job, task = jobs[0], None if runs else task
+    errors = bool(request.get("errors"))
+    look = partial(job_output.together, submission, record.job_id, jobs, task, errors=errors)
     over = partial(job_output.job_is_over, job)
     paths = _awaited(look, over, task, record.id) if follow else look().of(task)
     begun = str(request.get("path"))
@@ -282,22 +285,8 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
         for piece in job_output.Following(Path(path), over, _still_there).pieces(offset, follow=follow):
             wire.put({"path": piece.path, "offset": piece.offset}, piece.data)
         offset = 0  # it is the first one's
-    ended = overview.ends(record, task) if follow else []
+    ended = overview.ends(replace(record, job_id=job), task) if follow else []
     return {"paths": paths, "job_id": job, "job_states": ended}
-
-
-def _look(submission: Submission, job: int, task: object, *, errors: bool) -> Outputs:
-    """Files of a job.
-
-    Raises:
-        UsageError: a task is asked for, and it is no array: whoever follows would wait for nothing.
-    """
-    from hpctools.remote import job_output
-
-    found = job_output.outputs(submission, job, errors=errors)
-    if task is not None and found.files and not found.array:
-        raise UsageError(f"job {job} is no array", "leave out --task")
-    return found
 
 
 def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object, name: str) -> list[str]:
@@ -306,13 +295,12 @@ def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object
     Raises:
         UsageError: there are several, now or as soon as more tasks begin.
     """
+    from hpctools.remote import job_output
+
     while True:
         found = look()
         if found.several(task):
-            raise UsageError(
-                "that array writes several files",
-                f"follow one of its tasks: hp-logs --follow --task N {name}",
-            )
+            raise job_output.several_files(name)
         if (paths := found.of(task)) or over():
             return paths
         _wait(STATE_SECONDS)

@@ -16,6 +16,8 @@ from hpctools.remote.job_output import Output, Outputs
 from hpctools.remote.submissions import Record, Submission
 from hpctools.remote.transport import LostConnection
 from hpctools.remote.wire import Message
+from hpctools.slurm import scripts
+from hpctools.testing.runs import make_run
 
 NAME = "train-0123456789ab"
 
@@ -161,3 +163,47 @@ def test_a_task_of_a_job_that_is_no_array_is_refused(
     monkeypatch.setattr(job_output, "outputs", lambda *_, errors: plain)
     with pytest.raises(UsageError, match="job 7 is no array; leave out --task"):
         serving._logs(Message({"task": 3, "follow": follows}), cast("Any", None), lambda _: 0)
+
+
+@pytest.fixture
+def runs(outputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An elastic array: a run for each index, each with a job of its own."""
+    record = Record(NAME, "r", state="submitted", job_id=70, run=NAME)
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path / "runs"))
+    for index in range(3):
+        folder = make_run(tmp_path / "runs", f"{NAME}_{index}")
+        folder.append_job("baseline", 70 + index)
+        folder.append_job("replica", 80 + index)
+    submission = Submission(tmp_path / "submission")
+    submission.make()
+    monkeypatch.setattr(serving, "_found", lambda _: (submission, record))
+    # Slurm knows them at first; later it has forgotten all.
+    known = {70 + index: [{"StdOut": str(path)}] for index, path in enumerate(outputs[:3])}
+    monkeypatch.setattr(scripts, "details", lambda job: known.pop(job, []))
+    ended = {70: "COMPLETED", 71: "FAILED", 72: "COMPLETED"}
+    monkeypatch.setattr(scripts, "states", lambda job: [ended[job]])
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(
+    ("task", "follows", "text"),
+    [(None, False, b"zero 0|one|two two"), (1, False, b"one"), (1, True, b"one"), (2, False, b"two two")],
+)
+def test_runs_of_an_elastic_array_are_told_apart(task: int | None, follows: bool, text: bytes) -> None:
+    """The first one's output was all that there was, and --task was told nothing."""
+    wanted = Wanted(NAME, task, follow=follows)
+    for _ in range(2):
+        got: dict[str, bytes] = {}
+        result = follow(cast("Any", Breaking(10**6)), wanted, got.__setitem__)
+        assert b"|".join(got.values()) == text
+    assert result["job_states"] == (["FAILED"] if follows else [])
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [({"task": 7}, "has no task 7; its tasks: 0, 1, 2"), ({"follow": True}, "follow one of its tasks")],
+)
+def test_what_cannot_be_shown_of_an_elastic_array_is_refused(request_: Mapping[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        serving._logs(Message(request_), cast("Any", None), lambda _: 0)
