@@ -224,9 +224,10 @@ class Following:
         asked, over = -_STATE_SECONDS, not follow
         while True:
             # Also of a job that is over by now, and was begun anew while nobody was connected.
-            if _size(self.path) < offset:
+            if (size := _size(self.path)) < offset:
                 offset = 0
-            for data in _read(self.path, offset):
+            # Without `follow` what there is by now: a job may write faster than a line carries.
+            for data in _read(self.path, offset, None if follow else size):
                 yield Piece(str(self.path), offset, data)
                 offset += len(data)
             if over:
@@ -248,12 +249,14 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _read(path: Path, offset: int) -> Iterator[bytes]:
+def _read(path: Path, offset: int, end: int | None) -> Iterator[bytes]:
+    """What is in a file from an offset on, up to another one; None: to its end, wherever that is then."""
     try:
         with path.open("rb", buffering=0) as file:
             os.lseek(file.fileno(), offset, os.SEEK_SET)
-            while data := file.read(CHUNK):
+            while data := file.read(CHUNK if end is None else max(0, min(CHUNK, end - offset))):
                 yield data
+                offset += len(data)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -135,3 +136,15 @@ def test_output_that_was_begun_anew_is_read_from_its_beginning(
     following = Following(tmp_path / "out", lambda: True, lambda: None, sleep=lambda _: None)
     found = b"".join(piece.data for piece in following.pieces(offset, follow=follow))
     assert found == b"new\n"[offset if offset <= 4 else 0 :]
+
+
+def test_output_so_far_ends_although_its_job_writes_faster_than_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "slurm-7.out"
+    path.write_bytes(b"x" * 100)
+    following = Following(path, lambda: False, lambda: None)
+    got = b""
+    for piece in itertools.islice(following.pieces(0, follow=False), 20):
+        got += piece.data
+        with path.open("ab") as file:
+            file.write(b"y" * 100)
+    assert got == b"x" * 100
