@@ -44,7 +44,8 @@ class _Count:
         metrics |= {"value": self.value} if self.value is not None else {}
         metrics |= {"stopped": 1.0} if self.stopped else {}
         told = {"metrics": metrics, "lines": [self.line[:QUOTE_LENGTH]]}
-        self.matched, self.worst, self.fresh = 0, self.streak, False
+        # A row that is told already is no longer the longest: a sound line after it would tell it again.
+        self.matched, self.worst, self.fresh = 0, 0, False
         return told
 
 
@@ -116,6 +117,8 @@ class LineRules:
         bad = bad or count.value != count.value
         count.streak = count.streak + 1 if bad else 0
         count.worst = max(count.worst, count.streak)
+        if threshold is not None and count.streak >= threshold.points:
+            count.streak = 0  # found: so many more make the next finding
 
     def _strike(self, rule: _Rule, worker: str, line: str) -> None:
         rule.strikes += 1

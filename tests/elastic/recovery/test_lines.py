@@ -48,6 +48,24 @@ def test_counts_and_the_longest_row_of_bad_values() -> None:
     assert message["metrics"]["streak"] == 3.0, "a row goes on over what was told already"
 
 
+def streaks(rules: LineRules, *lines: str) -> list[float]:
+    """What is told after each of the lines."""
+    told = []
+    for line in lines:
+        feed(rules, line)
+        told += [message["metrics"]["streak"] for message in rules.take()]
+    return told
+
+
+def test_a_row_is_told_once_and_no_sound_line_tells_it_again() -> None:
+    assert streaks(LineRules([LOSS]), "loss=3", "loss=3", "loss=3", "loss=1", "loss=1") == [1, 2, 3, 0, 0]
+    assert streaks(LineRules([LogRule("loss", r"loss=(\S+)")]), "loss=nan", "loss=1") == [1, 0]
+
+
+def test_what_stays_bad_is_found_after_so_many_more() -> None:
+    assert streaks(LineRules([LOSS]), *["loss=3"] * 7) == [1, 2, 3, 1, 2, 3, 1]
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-inf", "Infinity"])
 def test_what_is_not_finite_is_never_healthy(operator: str, text: str) -> None:
