@@ -149,15 +149,23 @@ class Limits:
     over_partitions: frozenset[str] = frozenset()
 
     def account(self, name: str | None) -> Account | None:
-        """An account of the user by its name, or the default one; None when there is none."""
+        """An account of the user by its name (whose case Slurm ignores), or the default one; None: none."""
+        known = (name or "").lower()
         return next(
-            (each for each in self.accounts if each.name == name or (not name and each.is_default)), None
+            (each for each in self.accounts if each.name.lower() == known or (not known and each.is_default)),
+            None,
         )
 
     def qos_of(self, account: str | None, qos: str | None) -> str:
-        """The QoS that a job gets: the one it asks for, or its account's default; "": not known."""
+        """The QoS that a job gets: the one it asks for, or its account's default; "": not known.
+
+        Slurm ignores the case of its name.
+        """
         charged = self.account(account)
-        return qos or (charged.qos[0] if charged and charged.qos and charged.has_default_qos else "")
+        if not qos:
+            return charged.qos[0] if charged and charged.qos and charged.has_default_qos else ""
+        known = (*self.qos, *self.precedence.preempts)
+        return next((each for each in known if each.lower() == qos.lower()), qos)
 
     def grace_of(self, qos: str, partitions: Sequence[str]) -> tuple[int, str]:
         """Seconds that a preempted job has at least, and whose GraceTime that is.

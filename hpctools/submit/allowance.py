@@ -73,7 +73,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
         _check_grace(request, *limits.grace_of(ELASTIC_QOS, request.partitions))
     if "limits" not in limits.enforced:
         return
-    name = limits.qos_of(request.account, request.qos) if account else request.qos or ""
+    name = limits.qos_of(request.account, request.qos) if account or request.qos else ""
     baseline = qos_bounds(limits, name, request.partitions)
     replicas = qos_bounds(limits, ELASTIC_QOS, request.partitions) if has_replicas else QosBounds()
     bounds = account.bounds if account else ()

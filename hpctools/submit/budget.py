@@ -66,7 +66,7 @@ def ask_budget(account: str, environment: Mapping[str, str]) -> Budget | None:
         return None
     if not token or not address.hostname or (address.scheme != "https" and address.hostname not in _HERE):
         return None
-    path = f"{address.path.rstrip('/')}/v1/accounts/{quote(account, safe='')}/outlook"
+    path = f"{address.path.rstrip('/')}/v1/accounts/{quote(account.lower(), safe='')}/outlook"
     answers: queue.Queue[bytes] = queue.Queue()
     host = address.netloc.rpartition("@")[2]
     # A daemon: an answer that comes too late is nobody's.

@@ -92,7 +92,7 @@ def look(source: Source, account: str | None, wait: float = WAIT_SECONDS) -> Kno
     """What is known, asked anew where it is not fresh; waits no longer than `wait` seconds."""
     paths = {"rates": "/v1/rates"}
     if account:
-        paths["outlook"] = f"/v1/accounts/{quote(account, safe='')}/outlook"
+        paths["outlook"] = f"/v1/accounts/{quote(account.lower(), safe='')}/outlook"
     now = time.time()
     stale = {name: path for name, path in paths.items() if _age(source, name, path, now) > FRESH[name]}
     if stale:

@@ -169,6 +169,17 @@ def test_the_qos_s_own_limit_takes_the_place_of_the_association_s():
     check_allowance(request, limits(user=mine, high=larger, elastic=replace(ELASTIC, job={"gres/gpu": 16})))
 
 
+def test_account_and_qos_in_capitals_are_the_same_ones():
+    mine, larger = replace(USER, minutes=1440, job={"node": 1}), replace(HIGH, minutes=10080, job={"node": 4})
+    request = Request(NodeSizes((3,)), account="DL-Lab-A", qos="HIGH", minutes=2880)
+    check_allowance(request, limits(user=mine, high=larger))
+    assert "QoS high allows 10080" in refusal(replace(request, minutes=10081), limits(user=mine, high=larger))
+    for enforced in (frozenset({"limits"}), frozenset({"associations", "limits"})):
+        assert "QoS high allows 60" in refusal(
+            request, limits(high=replace(HIGH, minutes=60), enforced=enforced)
+        )
+
+
 PART = Bounds("QoS part", user={"node": 6}, job={"gres/gpu": 8}, minutes=120)
 IN_PART = {"dl": PartitionTimes(None, None, qos="part")}
 

@@ -16,6 +16,7 @@ import pytest
 from hpctools.errors import SubmitError
 from hpctools.submit import budget
 from hpctools.submit.budget import Budget, ask_budget, check_budget
+from hpctools.submit.prices import find_source, look
 
 OUTLOOK = {"left": "-12.50", "currency": "USD", "last": "2026-11-30", "spent": "62.50"}
 
@@ -69,6 +70,15 @@ def test_what_is_left_is_asked_for_with_the_token(tmp_path, service):
     found = ask_budget("nlp/lab a", environment(tmp_path, service.address + "/api/"))
     assert found == Budget("nlp/lab a", Decimal("-12.50"), "USD", "2026-11-30")
     assert service.asked == [("/api/v1/accounts/nlp%2Flab%20a/outlook", "Bearer s3cret")]
+
+
+def test_an_account_in_capitals_is_the_same_one(tmp_path, service):
+    """Slurm ignores their case, and charges it."""
+    assert ask_budget("NLP-Lab-A", environment(tmp_path, service.address)) is not None
+    source = find_source({**environment(tmp_path, service.address), "XDG_CACHE_HOME": str(tmp_path)})
+    assert source is not None
+    assert look(source, "NLP-LAB-A", wait=30.0).outlook is not None
+    assert {path for path, _ in service.asked if "accounts" in path} == {"/v1/accounts/nlp-lab-a/outlook"}
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def test_a_qos_that_yields_to_others_is_told_with_those_that_do_not() -> None:
     """Also the account's default one, which nobody has named."""
     told = who_may_preempt(REQUEST, LIMITS)
     assert told == who_may_preempt(replace(REQUEST, qos="low"), LIMITS)
+    assert told == who_may_preempt(replace(REQUEST, qos="LOW", account="DL"), LIMITS)
     assert told == (
         "the baseline job, which should stay, may be preempted: its QoS low yields to critical, high; give "
         "it "
