@@ -6,7 +6,7 @@ What would only wait (others use the nodes now) is no reason to refuse; what cou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
@@ -90,12 +90,27 @@ def check_own_qos(request: Request, limits: Limits | None) -> None:
         SubmitError: says what to ask for instead.
     """
     qos = limits.qos_of(request.account, request.qos) if limits else request.qos or ""
-    if qos.lower() == ELASTIC_QOS:
+    if ELASTIC_QOS in qos.lower().split(","):
         said = f"--qos={request.qos}" if request.qos else f"your default QoS is {qos}, which"
         raise SubmitError(
             f"{said} is for the replica jobs of elastic runs, and the baseline job would be taken for one",
             "give the QoS that your other jobs have (--qos); replica jobs get theirs by themselves",
         )
+
+
+def check_each_qos(request: Request, check: Callable[[Request], None]) -> None:
+    """Check a request; of a list of QoS (`--qos=a,b`, since Slurm 24.11) it is enough that one passes.
+
+    Raises:
+        SubmitError: of the first that is named.
+    """
+    refusals = []
+    for name in (request.qos or "").split(","):
+        try:
+            return check(replace(request, qos=name or None))
+        except SubmitError as error:
+            refusals.append(error)
+    raise refusals[0]
 
 
 def replica_minutes(request: Request, limits: Limits | None) -> int | None:

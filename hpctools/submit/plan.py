@@ -14,7 +14,13 @@ from hpctools.errors import SubmitError, UsageError
 from hpctools.slurm.limits import Limits
 from hpctools.slurm.types import Partition
 from hpctools.submit import batch, inheritance, torchrun
-from hpctools.submit.allowance import Request, check_allowance, check_own_qos, replica_minutes
+from hpctools.submit.allowance import (
+    Request,
+    check_allowance,
+    check_each_qos,
+    check_own_qos,
+    replica_minutes,
+)
 from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
@@ -112,15 +118,19 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     _check_places(facts.policy, array)
     request = _request(intent, sizes, facts, array)
     check_own_qos(request, facts.limits)
-    if facts.partitions is not None:
-        check_partitions(request, intent.effective("partition"), facts.partitions, facts.limits)
-    if facts.limits is not None:
-        check_allowance(request, facts.limits)
+    check_each_qos(request, lambda each: _check_cluster(each, intent.effective("partition"), facts))
     if facts.budget is not None:
         check_budget(facts.budget)
     if array is None:
         return (_run(intent, sizes, facts),)
     return tuple(_run(intent, sizes, facts, array, place) for place in range(len(array.indices)))
+
+
+def _check_cluster(request: Request, partition: str | None, facts: Facts) -> None:
+    if facts.partitions is not None:
+        check_partitions(request, partition, facts.partitions, facts.limits)
+    if facts.limits is not None:
+        check_allowance(request, facts.limits)
 
 
 def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
-from hpctools.submit.allowance import Request, check_allowance, check_own_qos, replica_minutes
+from hpctools.submit.allowance import (
+    Request,
+    check_allowance,
+    check_each_qos,
+    check_own_qos,
+    replica_minutes,
+)
 from hpctools.submit.nodes import NodeSizes
 
 USER = Bounds("user dl1 in account dl-lab-a")
@@ -178,6 +184,15 @@ def test_account_and_qos_in_capitals_are_the_same_ones():
         assert "QoS high allows 60" in refusal(
             request, limits(high=replace(HIGH, minutes=60), enforced=enforced)
         )
+
+
+def test_of_a_list_of_qos_one_that_passes_is_enough():
+    """sbatch --qos=a,b since Slurm 24.11."""
+    request, mine = Request(NodeSizes((1,)), minutes=2880, qos="low,high"), replace(USER, minutes=1440)
+    known = limits(user=mine, high=replace(HIGH, minutes=10080))
+    check_each_qos(request, lambda each: check_allowance(each, known))
+    with pytest.raises(SubmitError, match="may not use the QoS low"):
+        check_each_qos(replace(request, minutes=10081), lambda each: check_allowance(each, known))
 
 
 PART = Bounds("QoS part", user={"node": 6}, job={"gres/gpu": 8}, minutes=120)
@@ -390,7 +405,7 @@ BY_DEFAULT = (Account("dl", True, ("elastic", "high")),)
     ("asked", "known", "said"),
     [
         ("Elastic", None, "--qos=Elastic is for the replica jobs of elastic runs"),
-        ("elastic", limits(), "--qos=elastic is for the replica jobs"),
+        ("high,elastic", limits(), "--qos=high,elastic is for the replica jobs"),
         (None, limits(accounts=BY_DEFAULT), "your default QoS is elastic, which is for the replica jobs"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import HpctoolsError, SubmitError, UsageError
-from hpctools.slurm.limits import Bounds, Limits, PartitionTimes
+from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
 from hpctools.slurm.types import Partition
 from hpctools.submit.inheritance import gpus_per_node
 from hpctools.submit.intent import read_intent, read_invocation
@@ -94,6 +94,14 @@ def test_the_spec_says_what_the_coordinator_needs(tmp_path):
     assert (spec.user, spec.workdir) == ("nlp1", "/home/nlp1/project/sub")
     assert spec.replica_script == "/home/nlp1/.hpctools/runs/my-train-3fa9c1/replica.sh"
     assert "--chdir=/home/nlp1/project/sub" in spec.replica_options
+
+
+def test_a_list_of_qos_is_sbatchs(tmp_path):
+    """Of which it takes the first that may be had, since Slurm 24.11."""
+    account = Account("nlp-lab-a", True, ("medium", "high", "elastic"))
+    known = Limits("nlp1", frozenset({"associations", "qos"}), (account,), {"elastic": Bounds("e")}, {}, {})
+    submission = plan(tmp_path, ["-N1:2", "--qos=high,medium", "--", "x"], facts=replace(FACTS, limits=known))
+    assert "--qos=high,medium" in submission.options
 
 
 def test_a_replica_inherits_what_the_environment_asks_for(tmp_path):
