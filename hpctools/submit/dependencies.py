@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 # after:id, afterok:id:id, after:id+minutes; several with , (all) or ? (any); singleton is another.
-_CLAUSE = re.compile(r"(after\w*):(.+)")
+_CLAUSE = re.compile(r"(after\w*):(.+)", re.I)  # AFTEROK is the same to Slurm
 _JOB = re.compile(r"\d+(_(\d+|\*))?(\+\d+)?")
 _OPTION = "--dependency="
 
@@ -47,4 +47,4 @@ def _clause(clause: str, jobs_of: Callable[[str], Sequence[int]]) -> str:
         run, plus, minutes = word.partition("+")
         known = [run] if _JOB.fullmatch(word) else [str(job) for job in jobs_of(run)]
         words += [f"{job}{plus}{minutes}" for job in known]
-    return f"{found[1]}:{':'.join(words)}"
+    return f"{found[1].lower()}:{':'.join(words)}"

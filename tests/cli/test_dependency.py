@@ -48,6 +48,7 @@ def assert_told(sbatch: Path, asked: str, told: str) -> None:  # noqa: F811
         ("afterok:done-000001,after:99", "after:99"),
         ("afterany:done-000001?afterok:99", ""),
         ("afterok:done-000001", ""),
+        ("AFTEROK:goes-000002,afterOK:done-000001,AfterAny:99", "afterok:22,afterany:99"),
         ("afternotok:done-000001?afterok:99", "afterok:99"),
         ("afternotok:lost-000003", ""),
         ("afternotok:gone-000004,afternotok:goes-000002", "afternotok:22"),
