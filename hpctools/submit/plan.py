@@ -174,7 +174,7 @@ def _check_saving(intent: Intent, policy: PolicyFile | None) -> None:
 def _check_rules(policy: PolicyFile) -> None:
     """What nothing in restart mode could ever meet would be trusted in vain."""
     stated = policy.recovery.get("metrics") or {}
-    for name in (name for name in _LIVE_ONLY if stated.get(name)):
+    for name in (name for name in _LIVE_ONLY if stated.get(name) not in (None, False, [])):
         why = "every crash restarts the ranks" if name == "crash" else "nobody tells numbers of the loop"
         raise SubmitError(
             f"{policy.place(f'metrics.{name}')}: metrics.{name} does nothing in restart mode, where {why}",

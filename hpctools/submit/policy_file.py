@@ -172,7 +172,8 @@ def _section(sections: Fields, name: str) -> object:
 
 
 def _check_recovery(parts: dict[str, Any]) -> None:
-    pointless = recovery.without_a_rung(recovery.parse(parts, _SOURCE))
+    read = recovery.parse(parts, _SOURCE)
+    pointless = [*recovery.without_a_rung(read), *recovery.never_find(parts, read)]
     if pointless:
         raise ElasticError("\n".join(pointless))
 

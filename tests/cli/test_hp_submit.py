@@ -474,6 +474,7 @@ def test_rules_that_nothing_could_meet_in_restart_mode_are_refused(sbatch, capfd
     words = ["-N1:2", "--elastic-mode=restart", "--elastic-policy=policy.yaml", "--", "train"]
     for rule, why in (
         ("nonFinite: true", "nobody tells numbers of the loop"),
+        ("lossSpike: {}", "nobody tells numbers of the loop"),
         ("lossSpike: {ratio: 3}", "nobody tells numbers of the loop"),
         ("crash: {do: [replaceNode, fail]}", "every crash restarts the ranks"),
     ):

@@ -129,6 +129,35 @@ def test_sizes(policy, sizes):
             ["p.yaml line 3: scale_config.9: is no allowed number of nodes; allowed: 1, 2, 3, 4"],
         ),
         (
+            "metrics:\n  crash:\n  hang: on\n",
+            [
+                "p.yaml line 3: metrics.hang: 'on' is neither true nor false; write true, or its settings "
+                "under it"
+            ],
+        ),
+        (
+            "metrics:\n  crash:\n  rules:\n  hang: ~\n",
+            [
+                f"p.yaml line {line}: metrics.{name}: has no value, so it is off; write true for its "
+                "defaults, or leave it out"
+                for line, name in ((2, "crash"), (4, "hang"))
+            ],
+        ),
+        (
+            "runPolicy:\n  logMonitoringConfiguration:\n  - {name: a, logPattern: b, stopPattern: c}\n"
+            "logMonitoringConfiguration:\n- {name: d, logPattern: (e)}\n"
+            "- {name: f, logPattern: (?:g), faultOnMatch: false}\n",
+            [
+                f"p.yaml line {line}: {place}: nothing that is printed would be a finding; give "
+                "faultOnMatch: true, expectedStartCutOffInSeconds, expectedRecurringFrequencyInSeconds, or "
+                "capture a number"
+                for line, place in (
+                    (6, "logMonitoringConfiguration[1]"),
+                    (3, "runPolicy.logMonitoringConfiguration[0]"),
+                )
+            ],
+        ),
+        (
             "elasticPolicy: []\ncheckpoint: false\n",
             [
                 "p.yaml line 1: elasticPolicy: [] is no mapping; write `name: value` lines",

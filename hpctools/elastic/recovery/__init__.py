@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from hpctools.elastic.recovery.blaming import without_a_rung
+from hpctools.elastic.recovery.never import never_find
 from hpctools.elastic.recovery.policy_text import PARTS, parse
 from hpctools.elastic.recovery.settings import (
     EXIT_CODES,
@@ -25,6 +26,7 @@ __all__ = [
     "PARTS",
     "Recovery",
     "log_rules_of",
+    "never_find",
     "parse",
     "watchers_of",
     "without_a_rung",

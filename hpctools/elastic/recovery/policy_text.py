@@ -235,6 +235,9 @@ def _part(parent: Fields, key: str, known: tuple[str, ...], read: Callable[[Fiel
     value = parent.value(key)
     if value is None or value is False:
         return None
+    if not isinstance(value, bool | Mapping):
+        parent.wrong(key, f"{value!r} is neither true nor false", "write true, or its settings under it")
+        return None
     path = f"{parent.path}.{key}"
     return read(Fields({} if value is True else value, path, parent.problems, known, _FOREIGN))
 
