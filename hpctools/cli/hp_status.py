@@ -160,8 +160,9 @@ def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple
     folders = [folder for folder in run_folders(runs_root()) if _is_whole(folder)]
     # A run that has ended needs no queue, and one without a controller takes long to say so.
     open_runs = [folder for folder in folders if not _has_ended(folder)]
-    queue = _queue(open_runs[0].spec().user, client) if open_runs else []
-    runs = [run for folder in folders if (run := _readable(folder, queue)) is not None]
+    queues = _queues({folder.spec().user for folder in open_runs}, client)
+    asked = [(folder, queues.get(folder.spec().user, [])) for folder in folders]
+    runs = [run for folder, queue in asked if (run := _readable(folder, queue)) is not None]
     chosen = [run for run in runs if given.all or not run.is_over]
     if given.json:
         return json_line([asdict(run) for run in chosen]), False
@@ -205,6 +206,14 @@ def _end(folder: RunFolder) -> float | None:
     except ElasticError:
         return None
     return None if limit is None else limit.end
+
+
+def _queues(users: set[str], client: Callable[[], SlurmClient]) -> dict[str, list[Job] | None]:
+    """The jobs of each: in a folder that people share, or seen by an operator, runs are of several."""
+    found: dict[str, list[Job] | None] = {}
+    for user in sorted(users):
+        found[user] = None if None in found.values() else _queue(user, client)
+    return found
 
 
 def _queue(user: str, client: Callable[[], SlurmClient]) -> list[Job] | None:

@@ -217,6 +217,21 @@ def test_without_a_run_active_ones_are_listed_and_all_on_request(root, slurm, ca
     assert [run["id"] for run in json.loads(capfd.readouterr().out)] == ["train-3fa9c1", "old-000000"]
 
 
+def test_each_run_of_a_shared_folder_is_looked_for_among_its_own_users_jobs(root, slurm, capfd):
+    folder = make_run(root, "other-000001", user="cv1", created="2026-02-03T09:00:00.000+00:00")
+    folder.write_status(STATUS)
+    slurm.user = "cv1"
+    number = slurm.submit(["--comment=hp-run:other-000001"], folder.path / "run.json")
+    folder.append_job("baseline", number)
+    slurm.change(number, state="RUNNING", nodes=("n7",))
+    assert main([], client=lambda: slurm) == 0
+    states = [line.split()[1] for line in capfd.readouterr().out.splitlines()]
+    assert states == ["STATE", "running", "running"]
+    slurm.failure = UnreachableError("the controller does not answer", "scontrol ping")
+    assert main([], client=lambda: slurm) == 0
+    assert capfd.readouterr().err.count("does not answer") == 1
+
+
 def test_without_any_run_it_says_so_and_needs_no_slurm(root, capfd):
     def no_slurm():
         raise AssertionError
