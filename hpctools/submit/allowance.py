@@ -98,12 +98,15 @@ def check_own_qos(request: Request, limits: Limits | None) -> None:
         )
 
 
-def check_each_qos(request: Request, check: Callable[[Request], None]) -> None:
+def check_each_qos(request: Request, limits: Limits | None, check: Callable[[Request], None]) -> None:
     """Check a request; of a list of QoS (`--qos=a,b`, since Slurm 24.11) it is enough that one passes.
+
+    None of them may be that of replicas.
 
     Raises:
         SubmitError: of the first that is named.
     """
+    check_own_qos(request, limits)
     refusals = []
     for name in (request.qos or "").split(","):
         try:

@@ -14,13 +14,7 @@ from hpctools.errors import SubmitError, UsageError
 from hpctools.slurm.limits import Limits
 from hpctools.slurm.types import Partition
 from hpctools.submit import batch, inheritance, torchrun
-from hpctools.submit.allowance import (
-    Request,
-    check_allowance,
-    check_each_qos,
-    check_own_qos,
-    replica_minutes,
-)
+from hpctools.submit.allowance import Request, check_allowance, check_each_qos, replica_minutes
 from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
@@ -117,8 +111,8 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     array = _array(intent)
     _check_places(facts.policy, array)
     request = _request(intent, sizes, facts, array)
-    check_own_qos(request, facts.limits)
-    check_each_qos(request, lambda each: _check_cluster(each, intent.effective("partition"), facts))
+    asked = intent.effective("partition")
+    check_each_qos(request, facts.limits, lambda each: _check_cluster(each, asked, facts))
     if facts.budget is not None:
         check_budget(facts.budget)
     if array is None:

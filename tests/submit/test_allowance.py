@@ -190,9 +190,10 @@ def test_of_a_list_of_qos_one_that_passes_is_enough():
     """sbatch --qos=a,b since Slurm 24.11."""
     request, mine = Request(NodeSizes((1,)), minutes=2880, qos="low,high"), replace(USER, minutes=1440)
     known = limits(user=mine, high=replace(HIGH, minutes=10080))
-    check_each_qos(request, lambda each: check_allowance(each, known))
+    check_each_qos(request, known, lambda each: check_allowance(each, known))
+    long = replace(request, minutes=10081)
     with pytest.raises(SubmitError, match="may not use the QoS low"):
-        check_each_qos(replace(request, minutes=10081), lambda each: check_allowance(each, known))
+        check_each_qos(long, known, lambda each: check_allowance(each, known))
 
 
 PART = Bounds("QoS part", user={"node": 6}, job={"gres/gpu": 8}, minutes=120)
