@@ -6,6 +6,7 @@ import time
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Agent, Outcome, write
+from hpctools.elastic.protocol import worker_place
 
 RESTARTS = 3
 FORGOTTEN_SECONDS = 60.0
@@ -83,14 +84,12 @@ class Exits:
             write(agent.writer, "restart", worker=worker)
 
     def _restart(self, agent: Agent, worker: str, what: str) -> None:
-        now = time.monotonic()
-        agent.restarts = 1 if now - agent.last_restart > FORGOTTEN_SECONDS else agent.restarts + 1
-        agent.last_restart = now
+        count = _count(agent, worker)
         self._run.warn(f"worker {worker} on {agent.node} {what}")
-        if agent.restarts <= RESTARTS or agent.leaving:
+        if count <= RESTARTS or agent.leaving:
             self.start_again(agent, worker)
         elif agent.is_baseline:
-            self._run.fail(f"worker {worker} on {agent.node} {what} {agent.restarts} times")
+            self._run.fail(f"worker {worker} on {agent.node} {what} {count} times")
         else:
             self.send_away(agent, "failed")
 
@@ -103,3 +102,15 @@ class Exits:
             return
         run.replicas.crashed(agent.job_id, last)
         self.send_away(agent, "failed")
+
+
+def _count(agent: Agent, worker: str) -> int:
+    """How many times the process in a worker's place has ended badly now, without a long time between.
+
+    Those beside it on the node have counts of their own: all of them may be ended by one fault.
+    """
+    now, (_, place, _) = time.monotonic(), worker_place(worker)
+    count, last = agent.restarts.get(place, (0, now))
+    count = 1 if now - last > FORGOTTEN_SECONDS else count + 1
+    agent.restarts[place] = (count, now)
+    return count

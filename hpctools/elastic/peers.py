@@ -23,7 +23,8 @@ class Agent:
         seen: when it was last heard.
         leaving: whether its node is wanted by somebody else, or is given up.
         running: names of its workers' processes.
-        restarts: of its workers, after they had ended badly, without a long time between them.
+        restarts: of each of its workers, by place, after they had ended badly: how many without a long time
+            between them, and when the last one was.
         reason: why it will have gone, when it goes.
         told: when it was known that its node is wanted or given up.
         mute: whether it gives no sign of life and is waited for: nobody may count on its node.
@@ -39,8 +40,7 @@ class Agent:
     seen: float
     leaving: bool = False
     running: set[str] = field(default_factory=set)
-    restarts: int = 0
-    last_restart: float = 0.0
+    restarts: dict[int, tuple[int, float]] = field(default_factory=dict)
     reason: str = "lost"
     told: float | None = None
     mute: bool = False

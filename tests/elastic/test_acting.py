@@ -174,7 +174,7 @@ def test_a_worker_is_killed_left_behind_and_started_again_without_being_held_aga
         assert scene.workers["b0.0.0"].said("form")[0]["world"] == 2
         scene.ends("r7.0.0", -9)
         assert scene.agents["r7"].said("restart") == [{"kind": "restart", "worker": "r7.0.0"}]
-        assert scene.run.roster.agents["r7"].restarts == 0
+        assert scene.run.roster.agents["r7"].restarts == {}
 
     act(RestartWorker("r7.0.0", "why"), check)
 

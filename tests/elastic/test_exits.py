@@ -1,0 +1,86 @@
+"""What the end of a worker's process leads to: it is started again, its node is given up, or the run fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_acting import SPEC, Scene
+
+from hpctools.elastic import exits
+from hpctools.elastic.folder import RunFolder
+
+WORKERS = 4
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Callable[[Callable[[Scene], None]], None]:
+    """Three nodes with four workers each, of which the first of each trains."""
+
+    def play(act: Callable[[Scene], None]) -> None:
+        async def scene() -> None:
+            spec = replace(SPEC, workers_per_node=WORKERS)
+            made = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+            for name, agent in made.run.roster.agents.items():
+                agent.running = set(workers_of(name))
+            act(made)
+
+        asyncio.run(scene())
+
+    return play
+
+
+Play = Callable[[Callable[[Scene], None]], None]
+
+
+def workers_of(agent: str, attempt: int = 0) -> list[str]:
+    return [f"{agent}.{place}.{attempt}" for place in range(WORKERS)]
+
+
+def started_again(scene: Scene, agent: str) -> list[str]:
+    return [message["worker"] for message in scene.agents[agent].said("restart")]
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+@pytest.mark.parametrize("agent", ["b0", "r7"])
+def test_all_workers_of_a_node_that_die_at_once_are_started_again(
+    scene: Play, agent: str, *, given_up: bool
+) -> None:
+    """Also those of a node that was cut off for some seconds, which are ended when it is back."""
+
+    def die(made: Scene) -> None:
+        for worker in workers_of(agent):
+            if given_up:
+                made.run.roster.expelled.add(worker)
+            made.ends(worker, -9)
+        assert started_again(made, agent) == workers_of(agent)
+        assert not made.run.ended.done()
+        assert made.agents[agent].said("shutdown") == []
+
+    scene(die)
+
+
+def test_a_worker_that_is_killed_again_and_again_ends_the_run_and_those_beside_it_do_not_count(
+    scene: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(exits, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def die(made: Scene) -> None:
+        nonlocal now
+        for attempt in range(6):  # each is forgotten when the next one comes
+            made.ends(f"b0.1.{attempt}", -9)
+            now += exits.FORGOTTEN_SECONDS + 1
+        for attempt in range(3):
+            for worker in workers_of("b0", attempt):
+                made.ends(worker, -9)
+            now += exits.FORGOTTEN_SECONDS - 1
+        assert not made.run.ended.done()
+        made.ends("b0.2.3", -9)
+        assert made.run.ended.result().message == "worker b0.2.3 on n0 was ended by signal 9 4 times"
+
+    scene(die)
