@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,7 +125,7 @@ class Replicas:
         self._slots = [_Slot(replica, nodes) for replica, nodes in enumerate(spec.replica_nodes)]
         self._excluded: dict[str, Span] = {}  # also those that were until now
         self._idle: tuple[int, float] | None = None  # a job that is of no use, and since when
-        self._crashes: Counter[str] = Counter()
+        self._crashes: defaultdict[str, set[int]] = defaultdict(set)  # jobs, by the last line
         self._attendance = Attendance()
         self._yielding = Yielding(spec.grace_seconds)
         self._preemptors = Preemptors(client, f"hp-run:{spec.id}", self._note_preemptor)
@@ -213,11 +213,11 @@ class Replicas:
         self._yielding.leaves(job_id, agent, self._clock())
 
     def crashed(self, job_id: int, last_line: str) -> None:
-        """The training raised on a replica; too often at the same place, and no more are submitted."""
-        self._crashes[last_line] += 1
+        """A worker of a replica job raised; too many jobs at the same place, and no more are submitted."""
+        self._crashes[last_line].add(job_id)
         for slot in self._of(job_id):
             slot.served = False  # it came to nothing: back off
-        if self._crashes[last_line] >= SAME_CRASHES and not self._stopped:
+        if len(self._crashes[last_line]) >= SAME_CRASHES and not self._stopped:
             self.stop()
             self._journal.event(
                 "warning", message=f"no more replicas: {SAME_CRASHES} of them failed with: {last_line}"

@@ -1,4 +1,4 @@
-"""What the end of a worker's process leads to: it is started again, its node is given up, or the run fails."""
+"""What the end of a worker's process leads to: it is started again, its node goes, or the run fails."""
 
 from __future__ import annotations
 
@@ -84,3 +84,20 @@ def test_a_worker_that_is_killed_again_and_again_ends_the_run_and_those_beside_i
         assert made.run.ended.result().message == "worker b0.2.3 on n0 was ended by signal 9 4 times"
 
     scene(die)
+
+
+def test_what_all_workers_of_one_replica_raise_counts_once(scene: Play) -> None:
+    """A node whose GPU is broken is no reason to grow no more."""
+    raised = {"kind": "exited", "code": 1, "tail": ["RuntimeError: No CUDA GPUs are available"]}
+
+    def crash(made: Scene) -> None:
+        first, said = made.run.roster.agents["r7"], list[str]()
+        for job, agent in enumerate(("r7", "r8", "r9"), start=1):
+            made.run.roster.agents[agent] = replace(first, name=agent, node=f"n{job}", job_id=job)
+            assert said == [], "no more than two have failed"
+            for worker in workers_of(agent):
+                made.hearing.hear(made.run.roster.agents[agent], {**raised, "worker": worker})
+            said = [each.detail["message"] for each in made.run.folder.events() if each.event == "warning"]
+        assert said == [f"no more replicas: 3 of them failed with: {raised['tail'][0]}"]
+
+    scene(crash)
