@@ -59,7 +59,7 @@ class Generations:
         self._retry_after = 0.0
         self._look_at: float | None = None
         self._wait_until = 0.0
-        self._need = self._sizes[0]
+        self._vanished: set[str] = set()  # members that may come back, of the generation in force
         self._roll_back: dict[str, Any] = {}
         self._failed_links = 0
         self._step = 0
@@ -130,10 +130,21 @@ class Generations:
                 **fields,
             )
 
-    def _await_return(self, now: float) -> None:
-        """Somebody vanished: for a while as many as before are needed."""
-        if self._faulty_wait and (self._forming is None or self._forming.planned):
-            self._wait_until, self._need = now + self._faulty_wait, len(self.members)
+    def _await_return(self, worker: str, member: Member, now: float) -> None:
+        """Somebody vanished: for a while as many as before are needed, but for those that had to go."""
+        if member.leaving:
+            return
+        if not self._vanished:
+            self._wait_until = now + self._faulty_wait
+        self._vanished.add(worker)
+
+    def _need(self, now: float) -> int:
+        """How many it takes to go on."""
+        if not self._vanished or now >= self._wait_until:
+            return self._sizes[0]
+        known = ((each in self._vanished, self._ready.get(each)) for each in self.members)
+        count = sum(gone if member is None else not member.leaving for gone, member in known)
+        return max(self._sizes[0], selection.largest_within(self._sizes, count))
 
     def _recover(self, now: float) -> None:
         """Go on with those that hold the state and can stay; wait parked when they are too few."""
@@ -197,13 +208,12 @@ class Generations:
             self._started, self._forming = False, None
 
     def _recovery_members(self, holders: Sequence[str], now: float) -> tuple[str, ...]:
-        need = max(self._sizes[0], self._need if now < self._wait_until else 0)
+        need = self._need(now)
         members = selection.recovering(self._ready, holders, self._sizes, need)
         return members if len(members) >= need else ()
 
     def _say_that_we_wait(self, now: float) -> None:
-        have = len(selection.staying(self._ready))
-        need = max(self._sizes[0], self._need if now < self._wait_until else 0)
+        have, need = len(selection.staying(self._ready)), self._need(now)
         if self._said_to_wait != (have, need):
             self._said_to_wait = (have, need)
             self.effects.append(Waiting(have, need))
@@ -261,6 +271,7 @@ class Generations:
         world_before, self._world = self._world, len(forming.members)
         self.generation, self._forming = forming.number, None
         self._said_to_wait = self._decided = None
+        self._vanished.clear()
         if not forming.planned:
             self._roll_back = {}
         if forming.step > self._step:

@@ -135,6 +135,7 @@ class Membership(Generations):
     def leaving(self, workers: Iterable[str], now: float) -> None:
         """Workers have to go soon; those that take part go at a step boundary."""
         for worker in workers:
+            self._vanished.discard(worker)
             if worker in self._ready:
                 self._ready[worker].leaving = True
                 if worker not in self._participants and self._assembly is None:
@@ -147,12 +148,12 @@ class Membership(Generations):
         """A worker's connection broke, or it fell silent."""
         if self._assembly is not None:
             self._assembly.workers.pop(worker, None)
-        if self._ready.pop(worker, None) is None:
+        if (member := self._ready.pop(worker, None)) is None:
             return
         self._done.discard(worker)
         if worker in self._participants:
             self._participants.discard(worker)
-            self._await_return(now)
+            self._await_return(worker, member, now)
             self._recover(now)
         elif self._forming is not None and worker in self._forming.members:
             self._given_up_with(now)

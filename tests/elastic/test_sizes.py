@@ -194,6 +194,69 @@ def test_one_that_comes_back_in_time_keeps_the_size() -> None:
     assert [to for to, message in sent(membership) if message["kind"] == "form"] == ["a", "b", "c2"]
 
 
+def go_on(membership: Membership) -> list[str]:
+    """Who forms the next generation."""
+    return [to for to, message in sent(membership) if message["kind"] == "form"]
+
+
+def test_one_that_was_known_to_go_is_not_waited_for() -> None:
+    """Its grace time was over before its step was, say: nobody comes back from there."""
+    membership = started("abc", (1, 2, 3), faulty_wait=300)
+    membership.leaving(["c"], now=5)
+    sent(membership)
+    membership.lost("c", now=6)
+    assert go_on(membership) == ["a", "b"]
+    recovered(membership, 3, "ab")
+    membership.lost("b", now=20)
+    assert Waiting(have=1, need=2) in membership.effects, "that one may come back"
+
+
+def test_with_one_that_vanished_others_that_have_to_go_are_not_waited_for() -> None:
+    membership = started("abcd", (1, 2, 3, 4), faulty_wait=300)
+    membership.leaving(["d"], now=5)
+    membership.lost("c", now=5)
+    assert membership.effects[-1] == Waiting(have=2, need=3)
+    sent(membership)
+    membership.leaving(["b"], now=6)
+    assert membership.effects[-1] == Waiting(have=1, need=2)
+    membership.ready("c2", (1, 2), now=7)
+    assert go_on(membership) == ["a", "c2"]
+
+
+def test_one_that_vanished_and_then_has_to_go_is_not_waited_for_any_more() -> None:
+    membership = started("abc", (1, 2, 3), faulty_wait=300)
+    membership.lost("c", now=5)
+    assert go_on(membership) == []
+    membership.leaving(["c"], now=6)
+    assert go_on(membership) == ["a", "b"]
+
+
+@pytest.mark.parametrize("first", ["a group that broke", "one that was known to go"])
+def test_one_that_vanishes_while_the_others_recover_already_is_waited_for(first: str) -> None:
+    membership = started("abcd", (1, 2, 3, 4), faulty_wait=10)
+    if first == "a group that broke":  # others notice before us that its line did
+        membership.leaving(["d"], now=5)
+        membership.failed("a", 1, now=5)
+    else:
+        membership.leaving(["d"], now=4)
+        membership.lost("d", now=5)
+    sent(membership)
+    membership.lost("c", now=6)
+    assert Waiting(have=2, need=3) in membership.effects
+    assert membership.next_look() == 16
+    sent(membership)
+    membership.lost("b", now=12)
+    assert membership.next_look() == 16, "all are waited for together"
+
+
+def test_who_would_make_no_larger_size_is_not_waited_for() -> None:
+    membership = started("abcd", (1, 2, 4), faulty_wait=300)
+    membership.leaving(["d"], now=5)
+    sent(membership)
+    membership.lost("c", now=5)
+    assert go_on(membership) == ["a", "b"]
+
+
 def test_the_last_holder_that_leaves_takes_newcomers_in_before_it_goes() -> None:
     membership = started("ab", (1, 2, 3))
     membership.leaving(["b"], now=5)
