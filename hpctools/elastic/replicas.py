@@ -17,13 +17,13 @@ from typing import Any, Protocol
 from hpctools.elastic.attendance import Attendance
 from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.exclusions import Span, add, avoided
+from hpctools.elastic.idle_jobs import IdleJobs
 from hpctools.elastic.preemptors import Preemptors
 from hpctools.elastic.replica_jobs import (
     is_replica,
     minutes_left,
     sbatch_options,
     shorter_limit,
-    surplus,
     waits_for_others,
 )
 from hpctools.elastic.spec import RunSpec
@@ -38,7 +38,6 @@ QUEUE_SECONDS = 10.0
 LONGEST_BACKOFF = 60.0
 SAME_CRASHES = 3
 CANCEL_ATTEMPTS = 3
-IDLE_SECONDS = 30.0
 ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
 
 
@@ -124,7 +123,7 @@ class Replicas:
         self._limit = limit
         self._slots = [_Slot(replica, nodes) for replica, nodes in enumerate(spec.replica_nodes)]
         self._excluded: dict[str, Span] = {}  # also those that were until now
-        self._idle: tuple[int, float] | None = None  # a job that is of no use, and since when
+        self._idle = IdleJobs(spec.elastic_policy, spec.replica_nodes)
         self._crashes: defaultdict[str, set[int]] = defaultdict(set)  # jobs, by the last line
         self._attendance = Attendance()
         self._yielding = Yielding(spec.grace_seconds)
@@ -323,25 +322,25 @@ class Replicas:
             return False
         if minutes_left(self.end, self._wall_clock() + 60) == 0:
             return False  # the run ends before it could do anything
+        if self._idle.holds(slot.replica, self._serving().values(), self._clock()):
+            return False
         served = {each.replica for each in self._slots if each.served}
         return not waits_for_others([each.nodes for each in self._slots], slot.replica, served)
 
     async def _give_back_idle(self) -> None:
         """Nodes that the run cannot use, since a step before theirs is gone, go back after a while."""
-        serving = {
-            slot.job_id: slot.nodes
+        if (idle := self._idle.due(self._serving(), self._clock())) is not None:
+            message = f"replica job {idle} is given back: no allowed size needs it"
+            self._journal.event("warning", message=message)
+            await self._cancel(idle)
+
+    def _serving(self) -> dict[int, int]:
+        """The replica of each job that takes part with all of its nodes."""
+        return {
+            slot.job_id: slot.replica
             for slot in self._slots
             if slot.job_id and slot.served and not self._attendance.has_lost(slot.job_id)
         }
-        idle = surplus(self._spec.elastic_policy, serving)
-        if idle is None or self._idle is None or self._idle[0] != idle:
-            self._idle = None if idle is None else (idle, self._clock())
-        elif self._clock() - self._idle[1] >= IDLE_SECONDS:
-            self._journal.event(
-                "warning", message=f"replica job {idle} is given back: no allowed size needs it"
-            )
-            self._idle = None
-            await self._cancel(idle)
 
     async def _give_back_incomplete(self, slot: _Slot, job: Job) -> None:
         """A job that lacks agents keeps its nodes for nothing; another one has a chance to get all."""

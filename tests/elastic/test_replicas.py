@@ -478,7 +478,16 @@ def test_nodes_of_which_no_allowed_size_is_made_go_back(script: Path) -> None:
         await scene.until(lambda: scene.slurm.cancelled == [second])
         scene.replicas.gone(second, "a")
 
-    scene.act(scene.submitted(3), lose_the_first, scene.submitted(4), is_given_back, scene.submitted(5))
+    async def without_the_first_it_is_not_asked_for_again() -> None:
+        second, missing = (scene.slurm.submitted[place].job_id for place in (1, 3))
+        scene.slurm.change(second, state="COMPLETED")
+        scene.now += 200
+        await asyncio.sleep(0.05)
+        assert len(scene.slurm.submitted) == 4
+        scene.replicas.serves(missing, "b")
+
+    acts = (lose_the_first, scene.submitted(4), is_given_back, without_the_first_it_is_not_asked_for_again)
+    scene.act(scene.submitted(3), *acts, scene.submitted(5))
     assert [each.options[1] for each in scene.slurm.submitted[3:]] == ["--nodes=1", "--nodes=2"]
     second = scene.slurm.submitted[1].job_id
     assert scene.warnings() == [f"replica job {second} is given back: no allowed size needs it"]
