@@ -155,8 +155,10 @@ class Hearing:
         """
         if agent.leaving:
             return
-        agent.leaving, agent.reason, agent.told = True, reason, now
         run = self._run
+        if reason == "preempted" and run.replicas.ends_by_itself(agent.job_id):
+            reason, seconds = "released", run.spec.graceful_seconds  # for its agent it is all the same
+        agent.leaving, agent.reason, agent.told = True, reason, now
         if agent.is_baseline and reason == "departed":
             run.loses_baseline(agent.job_id, is_open=is_open)
         elif not agent.is_baseline and reason == "preempted":

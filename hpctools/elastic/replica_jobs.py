@@ -90,11 +90,11 @@ def another_baseline(
     return (*options, *time, *_exclusion(options, excluded))
 
 
-def end_of(baseline: Job) -> float | None:
-    """When Slurm will end the baseline job, Unix seconds; None when it does not run or has no limit."""
-    if baseline.started is None or baseline.time_limit is None or baseline.state == "PENDING":
+def end_of(job: Job) -> float | None:
+    """When Slurm will end a job, Unix seconds; None when it does not run or has no limit."""
+    if job.started is None or job.time_limit is None or job.state == "PENDING":
         return None
-    return baseline.started + 60.0 * baseline.time_limit
+    return job.started + 60.0 * job.time_limit
 
 
 def shorter_limit(job: Job, end: float, now: float) -> int | None:

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from hpctools.elastic.attendance import Attendance
 from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.exclusions import Span, add, avoided
 from hpctools.elastic.idle_jobs import IdleJobs
+from hpctools.elastic.own_ends import OwnEnds
 from hpctools.elastic.preemptors import Preemptors
 from hpctools.elastic.replica_jobs import (
     is_replica,
@@ -26,6 +26,7 @@ from hpctools.elastic.replica_jobs import (
     shorter_limit,
     waits_for_others,
 )
+from hpctools.elastic.slots import Slot
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
 from hpctools.elastic.yielding import Yielding
@@ -35,7 +36,6 @@ from hpctools.slurm.types import Job
 
 LOOK_SECONDS = 1.0
 QUEUE_SECONDS = 10.0
-LONGEST_BACKOFF = 60.0
 SAME_CRASHES = 3
 CANCEL_ATTEMPTS = 3
 ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
@@ -55,42 +55,6 @@ class Journal(Protocol):
     def time_limit(self, limit: TimeLimit) -> None:
         """How long the baseline job may go on has changed."""
         ...
-
-
-@dataclass
-class _Slot:
-    """Room for one replica job.
-
-    Attributes:
-        replica: which one it is, from 0.
-        nodes: how many it has.
-        job_id: the job that has it; None when it is free.
-        served: whether an agent of the job ever reported.
-        without: nodes that the job was submitted not to get.
-        failures: attempts in a row that led to nothing.
-        not_before: when the next submission may be tried.
-    """
-
-    replica: int
-    nodes: int
-    job_id: int | None = None
-    served: bool = False
-    without: frozenset[str] = frozenset()
-    failures: int = 0
-    not_before: float = 0.0
-
-    def free(self, now: float) -> None:
-        """The job has ended."""
-        if self.served:
-            self.failures = 0
-        else:
-            self.delay(now)
-        self.job_id, self.served = None, False
-
-    def delay(self, now: float) -> None:
-        """An attempt led to nothing: wait longer each time."""
-        self.failures += 1
-        self.not_before = now + min(LONGEST_BACKOFF, 2.0 ** (self.failures - 1))
 
 
 class Replicas:
@@ -121,11 +85,12 @@ class Replicas:
         self._clock = clock
         self._wall_clock = wall_clock
         self._limit = limit
-        self._slots = [_Slot(replica, nodes) for replica, nodes in enumerate(spec.replica_nodes)]
+        self._slots = [Slot(replica, nodes) for replica, nodes in enumerate(spec.replica_nodes)]
         self._excluded: dict[str, Span] = {}  # also those that were until now
         self._idle = IdleJobs(spec.elastic_policy, spec.replica_nodes)
         self._crashes: defaultdict[str, set[int]] = defaultdict(set)  # jobs, by the last line
         self._attendance = Attendance()
+        self._own_ends = OwnEnds()
         self._yielding = Yielding(spec.grace_seconds)
         self._preemptors = Preemptors(client, f"hp-run:{spec.id}", self._note_preemptor)
         self._stopped = False
@@ -222,6 +187,10 @@ class Replicas:
                 "warning", message=f"no more replicas: {SAME_CRASHES} of them failed with: {last_line}"
             )
 
+    def ends_by_itself(self, job_id: int) -> bool:
+        """Whether a job that Slurm ends is not taken from us: we gave it back, or its own time is up."""
+        return self._own_ends.has(job_id, self._wall_clock())
+
     async def cancel_all(self) -> None:
         """Cancel every replica job that may still be there; tries again when Slurm does not answer."""
         job_ids = [slot.job_id for slot in self._slots if slot.job_id is not None]
@@ -284,12 +253,13 @@ class Replicas:
                 self._attendance.forget(slot.job_id or 0)
                 slot.free(self._clock())
                 continue
+            self._own_ends.note(job)
             if self.end is not None:
                 await self._end_with_run(job, self.end)
             await self._give_back_incomplete(slot, job)
             await self._give_up_outdated(slot, job)
 
-    def _may_submit_again(self, taken: Sequence[_Slot]) -> bool:
+    def _may_submit_again(self, taken: Sequence[Slot]) -> bool:
         """Whether a job has just lost an agent, so that it may be over, and another one could follow."""
         now = self._clock()
         lost = any(self._attendance.just_lost(slot.job_id or 0, now) for slot in taken)
@@ -315,7 +285,7 @@ class Replicas:
             else:
                 self._complaints.over(f"cannot shorten the replica job {job.id}")
 
-    def _is_due(self, slot: _Slot) -> bool:
+    def _is_due(self, slot: Slot) -> bool:
         if slot.job_id is not None or self._clock() < slot.not_before or self._stopped:
             return False
         if self._yielding.lasts(self._clock()) or not self.are_wanted():
@@ -342,7 +312,7 @@ class Replicas:
             if slot.job_id and slot.served and not self._attendance.has_lost(slot.job_id)
         }
 
-    async def _give_back_incomplete(self, slot: _Slot, job: Job) -> None:
+    async def _give_back_incomplete(self, slot: Slot, job: Job) -> None:
         """A job that lacks agents keeps its nodes for nothing; another one has a chance to get all."""
         now = self._clock()
         if job.state == "PENDING":
@@ -355,7 +325,7 @@ class Replicas:
                 message = f"replica job {job.id} is given back: not all of its nodes take part"
                 self._journal.event("warning", message=message)
 
-    async def _give_up_outdated(self, slot: _Slot, job: Job) -> None:
+    async def _give_up_outdated(self, slot: Slot, job: Job) -> None:
         """A job that waits might get a node that was excluded since, or wait though one is not any more.
 
         Another one takes its place at once.
@@ -364,15 +334,17 @@ class Replicas:
             slot.job_id, slot.served = None, False
 
     async def _cancel(self, job_id: int) -> bool:
+        self._own_ends.begin(job_id)
         try:
             await asyncio.to_thread(self._client.cancel, [job_id])
         except HpctoolsError as error:
+            self._own_ends.give_up(job_id)
             self._complaints.say(f"cannot cancel the replica job {job_id}", error)
             return False
         self._complaints.over(f"cannot cancel the replica job {job_id}")
         return True
 
-    async def _submit(self, slot: _Slot) -> None:
+    async def _submit(self, slot: Slot) -> None:
         minutes = minutes_left(self.end, self._wall_clock())
         excluded = self.excluded
         options = sbatch_options(self._spec, slot.replica, minutes=minutes, excluded=excluded)
@@ -388,7 +360,7 @@ class Replicas:
         self._journal.job("replica", job_id)
         self._journal.event("submitted", role="replica", job_id=job_id)
 
-    def _of(self, job_id: int) -> list[_Slot]:
+    def _of(self, job_id: int) -> list[Slot]:
         return [slot for slot in self._slots if slot.job_id == job_id]
 
 
