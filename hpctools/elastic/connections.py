@@ -305,8 +305,8 @@ class Connections:
             run.membership.begin_with_anybody()
             return
         run.replicas.gone(agent.job_id, agent.name)
-        if agent.reason == "preempted":
-            run.in_background(run.replicas.find_preemptor(agent.node, agent.job_id))
+        if agent.reason == "preempted" and agent.told is not None:
+            run.in_background(run.replicas.find_preemptor(agent.node, agent.job_id, agent.told))
 
 
 def _agent_of(hello: Message, writer: asyncio.StreamWriter) -> Agent:

@@ -12,6 +12,7 @@ from hpctools.slurm.types import Job
 LOOK_SECONDS = 1.0
 """Slurm starts nobody sooner, and the training needs the cores in the moment in which nodes leave it."""
 ATTEMPTS = 15
+CLOCK_SECONDS = 2.0  # by which Slurm's may be behind ours; it tells whole seconds
 
 Found = Callable[[int, str, Job], None]
 
@@ -28,12 +29,16 @@ class Preemptors:
         self._client = client
         self._own = own
         self._found = found
-        self._sought: dict[str, tuple[int, int]] = {}
+        self._sought: dict[str, tuple[int, float, int]] = {}
 
-    async def find(self, node: str, replica: int) -> None:
-        """Look for a while; who is the first to look does it for those that come meanwhile."""
+    async def find(self, node: str, replica: int, since: float) -> None:
+        """Look for a while; who is the first to look does it for those that come meanwhile.
+
+        Args:
+            since: when the node became free, Unix seconds: who was there before has not taken it.
+        """
         first = not self._sought
-        self._sought[node] = (replica, ATTEMPTS)
+        self._sought[node] = (replica, since - CLOCK_SECONDS, ATTEMPTS)
         while first and self._sought:
             await asyncio.sleep(LOOK_SECONDS)
             self._compare(await self._jobs())
@@ -49,11 +54,11 @@ class Preemptors:
         ]
 
     def _compare(self, jobs: Sequence[Job]) -> None:
-        for node, (replica, attempts) in list(self._sought.items()):
-            there = [job for job in jobs if node in job.nodes]
+        for node, (replica, since, attempts) in list(self._sought.items()):
+            there = [job for job in jobs if node in job.nodes and (job.started or 0) >= since]
             if there:
                 self._found(replica, node, max(there, key=lambda job: job.started or 0))
             if there or attempts == 1:
                 del self._sought[node]
             else:
-                self._sought[node] = (replica, attempts - 1)
+                self._sought[node] = (replica, since, attempts - 1)

@@ -19,6 +19,7 @@ from hpctools.elastic.exclusions import Span, add, avoided
 from hpctools.elastic.idle_jobs import IdleJobs
 from hpctools.elastic.own_ends import OwnEnds
 from hpctools.elastic.preemptors import Preemptors
+from hpctools.elastic.protocol import SILENCE_SECONDS
 from hpctools.elastic.replica_jobs import (
     is_replica,
     minutes_left,
@@ -202,9 +203,14 @@ class Replicas:
                 self._complaints.say(f"cannot cancel the replica jobs {job_ids}", error)
                 await asyncio.sleep(2.0**attempt)
 
-    async def find_preemptor(self, node: str, replica: int) -> None:
-        """Note who has taken a replica's node, once Slurm tells."""
-        await self._preemptors.find(node, replica)
+    async def find_preemptor(self, node: str, replica: int, told: float) -> None:
+        """Note who has taken a replica's node, once Slurm tells.
+
+        Args:
+            told: when its agent said that the node is wanted, on our clock; it has gone since.
+        """
+        ago = min(self._clock() - told, SILENCE_SECONDS)  # so late may it be noticed that an agent has gone
+        await self._preemptors.find(node, replica, self._wall_clock() - ago)
 
     def _note_preemptor(self, replica: int, node: str, job: Job) -> None:
         by = {"job_id": job.id, "user": job.user, "account": job.account, "qos": job.qos}

@@ -271,12 +271,12 @@ def test_cancel_tries_again_when_slurm_does_not_answer(scene: Scene) -> None:
 
 def test_preemptor_is_the_stranger_on_the_node(scene: Scene) -> None:
     own = Job(1, "t", "nlp1", "nlp", "gpu", "elastic", "RUNNING", nodes=("n3",), comment="hp-run:t-1")
-    urgent = Job(9, "urgent", "cv1", "cv", "gpu", "high", "RUNNING", nodes=("n3",), started=50)
+    urgent = Job(9, "urgent", "cv1", "cv", "gpu", "high", "RUNNING", nodes=("n3",), started=1_000_009)
     waiting = Job(10, "next", "cv1", "cv", "gpu", "high", "PENDING", nodes=("n3",))
 
     async def arrive() -> None:
         scene.slurm.queue |= {1: own, 10: waiting}
-        finding = asyncio.ensure_future(scene.replicas.find_preemptor("n3", replica=7))
+        finding = asyncio.ensure_future(scene.replicas.find_preemptor("n3", replica=7, told=0))
         await asyncio.sleep(0.02)
         scene.slurm.queue[9] = urgent
         await finding
@@ -284,6 +284,35 @@ def test_preemptor_is_the_stranger_on_the_node(scene: Scene) -> None:
     scene.act(scene.submitted(2), arrive)
     by = {"job_id": 9, "user": "cv1", "account": "cv", "qos": "high"}
     assert scene.journal.events[-1] == ("preempted_by", {"job_id": 7, "node": "n3", "preempted_by": by})
+
+
+def test_who_shares_the_node_and_began_before_is_nobody_s_preemptor(scene: Scene) -> None:
+    """Nor are replicas asked for again as if the job that wants the node had it."""
+    old, other, urgent = (
+        Job(number, "t", "nlp2", "nlp", "gpu", "normal", "RUNNING", nodes=("n3",), started=1_000_000 + began)
+        for number, began in ((8, -3600), (9, 85), (10, 100))  # the second while the grace time goes by
+    )
+
+    async def preempt() -> None:
+        scene.slurm.queue |= {8: old, 9: other}
+        first = scene.slurm.submitted[0].job_id
+        scene.replicas.serves(first, "a")
+        scene.replicas.yields(first, "a")
+        scene.now = 100
+        scene.replicas.gone(first, "a")
+        finding = asyncio.ensure_future(scene.replicas.find_preemptor("n3", replica=first, told=40))
+        scene.slurm.change(first, state="PREEMPTED")
+        await asyncio.sleep(0.02)
+        assert scene.journal.events[-1][0] == "submitted"
+        assert len(scene.slurm.submitted) == 2, "somebody waits for the node"
+        scene.slurm.queue[10] = urgent
+        await finding
+
+    scene.act(scene.submitted(2), preempt, scene.submitted(3))
+    by = [
+        detail["preempted_by"]["job_id"] for event, detail in scene.journal.events if event == "preempted_by"
+    ]
+    assert by == [10]
 
 
 def test_preemptors_of_several_nodes_are_asked_for_with_one_question(scene: Scene) -> None:
@@ -298,9 +327,9 @@ def test_preemptors_of_several_nodes_are_asked_for_with_one_question(scene: Scen
         scene.slurm.jobs = noted  # type: ignore[method-assign]
         for number, node in ((9, "n3"), (10, "n4")):
             scene.slurm.queue[number] = Job(
-                number, "urgent", "cv1", "cv", "gpu", "high", "RUNNING", nodes=(node,), started=50
+                number, "urgent", "cv1", "cv", "gpu", "high", "RUNNING", nodes=(node,), started=1_000_001
             )
-        finding = (scene.replicas.find_preemptor(node, job) for node, job in (("n3", 7), ("n4", 8)))
+        finding = (scene.replicas.find_preemptor(node, job, told=0) for node, job in (("n3", 7), ("n4", 8)))
         await asyncio.gather(*finding)
 
     scene.act(scene.submitted(2), arrive)

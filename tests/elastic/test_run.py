@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +110,8 @@ def test_grow_preempt_and_regrow(make_run: MakeRun, lone: list[dict[str, Any]], 
         nodes = [
             event.detail["node"] for event in run.wait(lambda: run.events("left")[1:] and run.events("left"))
         ]
-        (run.queue / "5000.json").write_text(json.dumps({**urgent, "nodes": nodes}))
+        started = {"nodes": nodes, "started": int(time.time())}
+        (run.queue / "5000.json").write_text(json.dumps({**urgent, **started}))
         run.wait_for_world(4)
         run.wait(lambda: len(run.events("preempted_by")) == 2)
         run.capacity = 4
