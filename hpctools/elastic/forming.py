@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hpctools.elastic.deciding import Verdict
+
 NO_STATE = -1
 
 
@@ -74,6 +76,12 @@ class Forming:
     def is_complete(self) -> bool:
         """Whether all members train in it."""
         return self.switched >= set(self.members)
+
+
+def not_yet(now: float, world: int, possible: int, until: float) -> Verdict:
+    """The run does not grow before then, since its last attempt came to nothing."""
+    numbers = {"world": world, "possible": possible, "wait_s": round(until - now, 3)}
+    return Verdict(False, world, until, numbers, "a worker could not link with the others just now")
 
 
 def receivers(transfers: Mapping[str, str], donor: str, members: Sequence[str]) -> list[int]:

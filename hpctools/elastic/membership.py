@@ -387,11 +387,11 @@ class Membership(Generations):
 
     def _grown(self, wanted: tuple[str, ...], now: float) -> tuple[str, ...]:
         """Those that should train when the growth's judge has been heard."""
-        if now < self._retry_after:
-            self._look_at = self._retry_after
-            return self.members
         world = len(self.members)
-        verdict = self._growth.judge(now, world, len(wanted), self.facts)
+        if now < self._retry_after:
+            verdict = forms.not_yet(now, world, len(wanted), self._retry_after)
+        else:
+            verdict = self._growth.judge(now, world, len(wanted), self.facts)
         self._note_verdict(world, len(wanted), verdict)
         if not verdict.grow:
             self._look_at = verdict.not_before
