@@ -273,7 +273,9 @@ class Connections:
     def _lose(self, worker: str) -> None:
         self._run.roster.missing.pop(worker, None)
         self._run.saves.note_lost(worker)
-        self._run.membership.lost(worker, time.monotonic())
+        agent = self._run.roster.agent_of(worker)
+        foreseen = agent is not None and agent.leaving
+        self._run.membership.lost(worker, time.monotonic(), foreseen=foreseen)
         self._run.carry_out()
 
     def _on_agent_gone(self, agent: Agent) -> None:

@@ -82,6 +82,11 @@ class Generations:
             self._forming = None
 
     @property
+    def vanished(self) -> frozenset[str]:
+        """Workers that are gone and may come back, of those that trained."""
+        return frozenset(self._vanished)
+
+    @property
     def goes_back_to(self) -> int | None:
         """Steps, at most, of the state that all are going back to; None: nobody is."""
         return self._roll_back.get("to_step")
@@ -130,9 +135,9 @@ class Generations:
                 **fields,
             )
 
-    def _await_return(self, worker: str, member: Member, now: float) -> None:
+    def _await_return(self, worker: str, now: float, *, foreseen: bool) -> None:
         """Somebody vanished: for a while as many as before are needed, but for those that had to go."""
-        if member.leaving:
+        if foreseen:
             return
         if not self._vanished:
             self._wait_until = now + self._faulty_wait

@@ -144,8 +144,8 @@ class Membership(Generations):
                         self._given_up_with(now)
         self.consider(now)
 
-    def lost(self, worker: str, now: float) -> None:
-        """A worker's connection broke, or it fell silent."""
+    def lost(self, worker: str, now: float, *, foreseen: bool = False) -> None:
+        """A worker's connection broke, or it fell silent; `foreseen`: its node was known to go."""
         if self._assembly is not None:
             self._assembly.workers.pop(worker, None)
         if (member := self._ready.pop(worker, None)) is None:
@@ -153,7 +153,7 @@ class Membership(Generations):
         self._done.discard(worker)
         if worker in self._participants:
             self._participants.discard(worker)
-            self._await_return(worker, member, now)
+            self._await_return(worker, now, foreseen=foreseen or member.leaving)
             self._recover(now)
         elif self._forming is not None and worker in self._forming.members:
             self._given_up_with(now)
