@@ -105,6 +105,10 @@ class Held:
             sound = self._steps == 0 or math.isfinite(self.loss)
             self._keeper.boundary(self._steps, sound=sound, rounds=self._completed)
 
+    def _has_put_off(self) -> bool:
+        """Whether an order to save waits until what is being written is complete."""
+        return self._keeper is not None and self._keeper.has_put_off
+
     @property
     def _steps(self) -> int:
         """Completed steps; the rounds of all workers are some more when streams end unevenly."""

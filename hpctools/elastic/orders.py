@@ -10,8 +10,10 @@ from typing import Any
 
 from hpctools.elastic.group import Task
 from hpctools.elastic.protocol import EXPELLED, Message
+from hpctools.elastic.session import Restorable
 
 REST_SECONDS = 5.0
+AGAIN_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,11 @@ class Orders:
     def can_save(self, *, has_state: bool) -> bool:
         """Whether an order to save can be carried out: without a state of use it waits until there is one."""
         return self.save is not None and has_state
+
+    def ask_again(self, state: object, *, has_state: bool) -> float | None:
+        """When to ask again a training that has put an order to save off, seconds; None: it has not."""
+        put_off = has_state and isinstance(state, Restorable) and state._has_put_off()
+        return AGAIN_SECONDS if put_off and self.end is None else None
 
     def rest(self, changed: threading.Condition, standing: int) -> None:
         """Wait for the word to end: whatever is done after what was saved last is done in vain.

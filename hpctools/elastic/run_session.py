@@ -247,10 +247,9 @@ class RunSession:
 
     def _move_state(self, group: Group, commit: Commit) -> Mapping[str, Any]:
         # All that hold the state serve their part of it to all that do not.
-        moved: Mapping[str, Any] | None = None
-        if commit.moves and group.world > 1:
-            moved = move_state(group, self._state._capture if commit.receive_from is None else None)
-        return moved or {}
+        if not commit.moves or group.world == 1:
+            return {}
+        return move_state(group, self._state._capture if commit.receive_from is None else None) or {}
 
     def _put_in_force(self, group: Group) -> None:
         # The old group stays until everybody has come over: closing it early could tear a late message.
@@ -302,17 +301,18 @@ class RunSession:
 
     # Waiting, always with an ear for the coordinator
 
-    def _wait(self, until: Callable[[], bool]) -> None:
+    def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: until() or self._orders.end is not None)
+            self._changed.wait_for(lambda: until() or self._orders.end is not None, seconds)
 
     def _wait_parked(self, until: Callable[[], bool]) -> None:
         """Nothing changes the state meanwhile, so it can be saved: not one that a roll back gives up."""
         can_save = partial(self._orders.can_save, has_state=self._has_state)
-        self._wait(lambda: until() or can_save())
-        while not until() and can_save() and isinstance(self._state, Restorable):
+        again = partial(self._orders.ask_again, self._state, has_state=self._has_state)
+        self._wait(lambda: until() or can_save(), again())
+        while not until() and (can_save() or again()) and isinstance(self._state, Restorable):
             self._state._save_as_ordered()
-            self._wait(lambda: until() or can_save())
+            self._wait(lambda: until() or can_save(), again())
 
     def _outcome(self, task: Task[Any], group: Group, generation: int, until: float = 0.0) -> Any:
         """What the group's task returns; None when we are called away from the generation before."""

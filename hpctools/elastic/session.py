@@ -119,6 +119,10 @@ class Restorable(Protocol):
         """Carry out an order to save that has come in, if any; the training stands still."""
         ...
 
+    def _has_put_off(self) -> bool:
+        """Whether an order to save waits until what is being written is complete."""
+        ...
+
 
 @runtime_checkable
 class OnDevice(Protocol):

@@ -176,6 +176,11 @@ class Keeper:
             if order is not None:  # who gave it waits for an answer
                 self._desk.tell("unsaved", **order.answer(step))
 
+    @property
+    def has_put_off(self) -> bool:
+        """Whether an order waits until what is being written is complete."""
+        return self._put_off is not None
+
     def roll_back(self, to_step: int, completed: int) -> Any | None:
         """The newest state of at most `to_step` steps in this worker's memory.
 
