@@ -39,6 +39,41 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What room there is: looked at before any worker of this node fills or empties it.
+
+    Attributes:
+        memory: bytes that are free; the workers of a node share them.
+        places: in the order in which they are preferred.
+    """
+
+    memory: int = 0
+    places: Sequence[Place] = ()
+
+
+@dataclass(frozen=True)
+class Old:
+    """Bytes of the parts that are to wait.
+
+    Attributes:
+        here: of all workers of this node, which share its memory and its disks.
+        everywhere: of those of all nodes, which share the run's folder.
+    """
+
+    here: int
+    everywhere: int
+
+    @classmethod
+    def of(cls, own: int, workers_per_node: int, holders: int) -> Old:
+        """Of one worker's own; `holders`: how many workers hold parts."""
+        return cls(own * min(workers_per_node, holders), own * holders)
+
+    def at(self, place: Place) -> int:
+        """How many of them a place has to hold."""
+        return self.everywhere if place.kind == SHARED else self.here
+
+
+@dataclass(frozen=True)
 class Waiting:
     """Where the old parts wait.
 
@@ -51,12 +86,11 @@ class Waiting:
     folder: Path | None = None
 
 
-def choose(new_bytes: int, old_bytes: int, free_memory: int, places: Sequence[Place]) -> Waiting:
+def choose(new_bytes: int, old: Old, free_memory: int, places: Sequence[Place]) -> Waiting:
     """Where the old parts wait; pure.
 
     Args:
         new_bytes: of the parts that are to come, of all workers of this node that share the memory.
-        old_bytes: of the old ones.
         places: in the order in which they are preferred.
 
     Raises:
@@ -65,14 +99,20 @@ def choose(new_bytes: int, old_bytes: int, free_memory: int, places: Sequence[Pl
     if free_memory >= MARGIN * new_bytes:
         return Waiting(MEMORY)
     for place in places:
-        if place.free >= old_bytes and free_memory + old_bytes >= MARGIN * new_bytes:
+        if place.free >= old.at(place) and free_memory + old.here >= MARGIN * new_bytes:
             return Waiting(place.kind, place.folder)
     found = "".join(f", {each.free >> 20} MiB in {each.folder}" for each in places)
     raise ElasticError(
-        f"a resize needs room for {old_bytes >> 20} MiB of old and {new_bytes >> 20} MiB of new shards; "
-        f"there are {free_memory >> 20} MiB of memory{found}",
+        f"a resize needs room for {old.here >> 20} MiB of old and {new_bytes >> 20} MiB of new shards of "
+        f"this node's workers (in the run folder, for {old.everywhere >> 20} MiB of all old ones); there are "
+        f"{free_memory >> 20} MiB of memory{found}",
         "ask for more memory or more nodes, or set SLURM_TMPDIR to a disk with room",
     )
+
+
+def look(shared: Path | None) -> Seen:
+    """What room there is at present, `shared` being the folder of all nodes."""
+    return Seen(free_memory(), places(shared))
 
 
 def free_memory() -> int:

@@ -226,6 +226,7 @@ class Shards:
         living = [*self._held(), *relayed]
         held = [*living, *self.copies.held]
         saved = self._setting.saved
+        seen = room.look(self._setting.folder) if living else room.Seen()  # before others move parts out
         known, can_look = self._known(over), looks and over.rank == 0 and saved is not None
         reached, skipped = self._reached, self._rest._skipped
         surveys = run(
@@ -237,7 +238,8 @@ class Shards:
             return False
         if source.is_beginning:
             self._begin_anew(surveys, reached)
-        living, medium = self._with_space(source, living, new)
+        holders = sum(bool(each.held) for each in surveys)
+        living, medium = self._with_space(source, living, new, seen, holders)
         held = [*living, *self.copies.held]
         fresh = None if new is None else self._prepared(source, new)
         wanted = Wanted({}, {}) if fresh is None else fresh.wanted
@@ -308,16 +310,20 @@ class Shards:
             return moving.UNREADABLE, error
 
     def _with_space(
-        self, source: Source, held: list[PartSet], new: Group | None
+        self, source: Source, held: list[PartSet], new: Group | None, seen: room.Seen, holders: int
     ) -> tuple[list[PartSet], str]:
-        """Have room for the new parts next to the old ones."""
+        """Have room for the new parts next to the old ones; so many workers hold some."""
         old_bytes = sum(each.bytes for each in held)
         if new is None or not old_bytes:
             return held, room.MEMORY
         if self._moved_out:  # by an attempt that was left: they are what is held
             return held, self._medium
-        new_bytes = source.holders.bytes // new.world * self._setting.workers_per_node
-        waiting = room.choose(new_bytes, old_bytes, room.free_memory(), room.places(self._setting.folder))
+        per_node = self._setting.workers_per_node
+        old, new_bytes = (
+            room.Old.of(old_bytes, per_node, holders),
+            source.holders.bytes // new.world * per_node,
+        )
+        waiting = room.choose(new_bytes, old, seen.memory, seen.places)
         if waiting.folder is None:
             return held, waiting.medium
         self._moved_out = tuple(_moved_out(each, waiting.folder) for each in held)

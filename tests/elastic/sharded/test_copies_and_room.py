@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,30 @@ def test_a_recovery_that_does_not_end_is_followed_by_one_of_what_lies_on_the_dis
     assert shards.detail["medium"] == room.LOCAL
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_room_is_wanted_for_all_workers_of_a_node_as_it_was_before_any_of_them_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Six workers, two a node, become four: what one has moved out of memory is not free for another."""
+    shards: Any = trained()._shards
+    shards._setting = replace(shards._setting, workers_per_node=2)
+    seen: list[Any] = []
+
+    def choose(new: int, old: room.Old, memory: int, places: Any) -> room.Waiting:
+        own = shards.living().bytes
+        assert (new, old, memory) == (own // 4 * 2, room.Old(2 * own, 6 * own), 7)
+        raise EnoughError
+
+    def survey(group: Group, work: Any) -> Any:
+        assert seen == [None]
+        return 6 * work()
+
+    monkeypatch.setattr(room, "look", lambda shared: seen.append(shared) or room.Seen(7))
+    monkeypatch.setattr(room, "choose", choose)
+    with pytest.raises(EnoughError):
+        shards._reshard(Group(2, 0, 1, None), Group(2, 0, 4, None), survey, [])
+
+
+class EnoughError(Exception):
+    """What was to be seen was."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hpctools.elastic.sharded import room
-from hpctools.elastic.sharded.room import LOCAL, MEMORY, SHARED, Place, Waiting
+from hpctools.elastic.sharded.room import LOCAL, MEMORY, SHARED, Old, Place, Waiting
 from hpctools.errors import ElasticError
 
 MIB = 1 << 20
@@ -27,7 +27,8 @@ DISK, RUN = Path("/scratch"), Path("/runs/1")
 def test_the_nearest_place_with_room(memory: int, disk: int, shared: int, expected: Waiting) -> None:
     """100 MiB of new parts want 125; moving 80 MiB of old ones out makes so much room."""
     places = [Place(LOCAL, DISK, disk * MIB), Place(SHARED, RUN, shared * MIB)]
-    assert room.choose(100 * MIB, 80 * MIB, memory * MIB, places) == expected
+    old = Old(80 * MIB, 80 * MIB)
+    assert room.choose(100 * MIB, old, memory * MIB, places) == expected
 
 
 def test_no_room_anywhere_is_said_with_figures() -> None:
@@ -36,7 +37,26 @@ def test_no_room_anywhere_is_said_with_figures() -> None:
         with pytest.raises(
             ElasticError, match=rf"80 MiB of old and 100 .* {memory} MiB of memory, .* in /scra"
         ):
-            room.choose(100 * MIB, 80 * MIB, memory * MIB, [disk])
+            room.choose(100 * MIB, Old(80 * MIB, 80 * MIB), memory * MIB, [disk])
+
+
+@pytest.mark.parametrize(
+    ("disk", "shared", "expected"),
+    [
+        (80, 0, Waiting(LOCAL, DISK)),
+        (20, 160, Waiting(SHARED, RUN)),
+        (79, 159, None),
+    ],
+)
+def test_several_workers_of_a_node_share_its_room(disk: int, shared: int, expected: Waiting | None) -> None:
+    """Eight have 10 MiB each, as those of another node; 80 MiB of new parts want 100, and 40 are free."""
+    places = [Place(LOCAL, DISK, disk * MIB), Place(SHARED, RUN, shared * MIB)]
+    old = Old.of(10 * MIB, workers_per_node=8, holders=16)
+    if expected is not None:
+        assert room.choose(80 * MIB, old, 40 * MIB, places) == expected
+        return
+    with pytest.raises(ElasticError, match=r"80 MiB of old and 80 MiB of new shards .* 160 MiB of all"):
+        room.choose(80 * MIB, old, 40 * MIB, places)
 
 
 def test_moved_out_parts_are_the_same_and_leave_no_file(tmp_path: Path) -> None:
