@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpctools.elastic.deciding import SETTLE_SECONDS
 from hpctools.elastic.growth import NEVER
 from hpctools.elastic.restart.limits import Limits
 
@@ -66,6 +67,8 @@ class Roster:
     def ready_at(self, before: int | None, lost_at: float) -> float:
         """When the nodes that there are have been waited for long enough.
 
+        The policy's time for newcomers (scalingTimeoutInSeconds) is one of growth: nothing runs yet here.
+
         Args:
             before: nodes of the last generation; None: there was none.
             lost_at: when a node vanished last.
@@ -75,7 +78,7 @@ class Roster:
             return NEVER
         if before is None:
             came = self.arrivals()
-            return max(max(came) + limits.patience.settle, min(came) + limits.first)
+            return max(max(came) + SETTLE_SECONDS, min(came) + limits.first)
         return lost_at + limits.faulty if wanted < before else NEVER
 
     @property

@@ -59,6 +59,25 @@ def test_a_new_node_is_used_after_all_ranks_have_saved_at_the_same_step(seed: in
     assert model.of(Crashed) == []
 
 
+def test_the_time_that_a_policy_gives_newcomers_is_for_growing_and_not_for_a_start() -> None:
+    """Nodes that are paid for would stand idle; nor does a start wait so when everything was lost."""
+    patience = replace(QUICK, settle=4.0, patience=4.0)
+    model = cluster(1, 1, limits=replace(LIMITS, patience=patience))
+    model.run(1.9)
+    model.add()
+    model.until(lambda: begun(model), 0.9)
+    assert model.world() == 2, "who comes a moment later is there from the beginning"
+    came = model.now
+    model.add()
+    model.until(lambda: begun(model) and model.world() == 3)
+    assert model.now - came >= 4.0
+    for node in model.living():
+        model.kill(node)
+    model.until(lambda: not model.connected)
+    model.add(baseline=True)
+    model.until(lambda: begun(model), 0.9)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_preempted_node_is_released_in_time_and_the_others_go_on(seed: int) -> None:
     model = cluster(seed, 3)
