@@ -31,7 +31,8 @@ class Patience:
 
     Attributes:
         settle: for how long the newest of the newcomers must be ready (scalingTimeoutInSeconds).
-        patience: for how long the first of them waits while others are known to be starting.
+        patience: for how long the first of them waits while others are known to be starting; `settle` when
+            the policy says that.
         whole: `settle` when all that the run may have are there, so that nobody is waited for.
         snooze: no growth for so long after a restart (scaleUpSnoozeTimeInSeconds).
         pause: what a resize is taken to cost before one was measured.
@@ -63,7 +64,7 @@ class Patience:
         limit = cls.longest_back_off if policy.back_off_limit_s is None else policy.back_off_limit_s
         return cls(
             settle=settle,
-            patience=max(cls.patience, settle),
+            patience=cls.patience if policy.scaling_timeout_s is None else settle,
             whole=cls.whole if policy.scaling_timeout_s is None else settle,
             snooze=policy.scale_up_snooze_s or 0.0,
             longest_back_off=limit,

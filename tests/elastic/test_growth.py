@@ -44,6 +44,15 @@ def test_a_policys_own_time_is_kept_also_then() -> None:
     assert (verdict.grow, verdict.not_before) == (False, 30.2)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 20.0])
+def test_a_policys_own_time_is_that_for_workers_that_start_too(seconds: float) -> None:
+    """It takes the place of all waits for newcomers, be it shorter or longer than they are."""
+    rule = Rule(Patience.of(ElasticPolicy(sizes=(1, 2, 3, 4), scaling_timeout_s=seconds)))
+    facts = Facts(first_ready=10.0, last_ready=10.0, starting=1, largest=4)
+    assert rule.judge(10.0 + seconds, 2, 3, facts).grow
+    assert seconds == 0 or rule.judge(10.0, 2, 3, facts).not_before == 10.0 + seconds
+
+
 def test_a_verdict_has_the_numbers_that_it_was_decided_by() -> None:
     facts = Facts(
         pauses=(0.3, 0.5, 0.1),
