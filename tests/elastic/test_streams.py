@@ -228,6 +228,37 @@ def test_an_ordinary_iterable_is_divided_sample_by_sample() -> None:
     assert as_streams([1, 2]) is None
 
 
+class Forgetful(Plain):
+    """Its state is not exact, as Hugging Face's: what its shuffle buffer holds is not in it."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __iter__(self) -> Iterator[tuple[int, torch.Tensor]]:
+        buffer = list[int]()
+        while self.read < 40:
+            buffer.append(self.read)
+            self.read += 1
+            if len(buffer) > 5:
+                yield buffer.pop(random.randrange(len(buffer))), torch.randn(6)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"read": self.read}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.read = state["read"]
+
+
+def test_an_ordinary_iterable_that_is_taken_over_is_read_again_whatever_it_says_of_its_place() -> None:
+    data = as_streams(Forgetful())
+    here = streams_of(data)
+    _, mark = read(here, 0, 2)
+    later = [values(read(here, step, 2)[0]) for step in (1, 2, 3)]
+    there = streams_of(data)
+    assert [values(read(there, step, 2, mark)[0]) for step in (1, 2, 3)] == later
+    assert later[-1]
+
+
 class HuggingFaces:
     """What `datasets.Dataset` has: map-style, and a `shard` that is asked the other way round."""
 
