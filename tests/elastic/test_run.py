@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    def make(nodes: tuple[int, int], *options: str) -> LedgerRun:
+    def make(nodes: tuple[int, int], *options: str, **more: Any) -> LedgerRun:
         command = training(tmp_path / "out", *OPTIONS, "--delay", str(DELAY), *options)
-        return LedgerRun(tmp_path, command, nodes)
+        return LedgerRun(tmp_path, command, nodes, **more)
 
     return make
 
@@ -153,6 +154,27 @@ def test_killed_worker_and_killed_agent(make_run: MakeRun, lone: list[dict[str, 
     assert_same_result(run, lone)
     recoveries = [event.detail for event in run.events("resize") if event.detail["recovered"]]
     assert [(each["from"], each["to"]) for each in recoveries] == [(3, 2), (3, 2)]
+
+
+def test_both_workers_of_a_node_are_killed_at_once(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Two a node: first those of the replica, then rank 0 and 1 beside the coordinator; both nodes stay."""
+    at_once = {"back_off_limit_s": 0.0}  # it grows again
+    with make_run((1, 2), "--hurry", str(hurry), workers_per_node=2, policy=at_once) as run:
+        run.capacity = 1
+        for node in ("r1000", "b0"):
+            run.wait_for_world(4)
+            for pid in [run.pid_of(f"{node}.{place}.0") for place in range(2)]:
+                os.kill(pid, signal.SIGKILL)
+            run.wait_for_world(2)
+        run.wait_for_world(4)
+        hurry.touch()
+        assert run.end() == 0
+    assert_same_result(run, lone)
+    worlds = [world for world, _ in groupby(line["world"] for line in run.committed())]
+    assert worlds[-5:] == [4, 2, 4, 2, 4], "a node with one worker is no size"
+    assert run.events("crashed") == []
 
 
 @pytest.mark.long
