@@ -22,7 +22,16 @@ from torch import nn
 
 from hpctools.elastic.device_group import DeviceWork
 from hpctools.elastic.exchange import Exchanged
-from hpctools.elastic.gradients import TAIL, Buffers, Totals, dtype_of_sums, real_shapes, reals, views_like
+from hpctools.elastic.gradients import (
+    TAIL,
+    Buffers,
+    Totals,
+    Withheld,
+    dtype_of_sums,
+    real_shapes,
+    reals,
+    views_like,
+)
 from hpctools.elastic.group import Group, Work, await_all
 from hpctools.elastic.pieces import Piece, Step
 from hpctools.elastic.scratch import CPU
@@ -162,6 +171,7 @@ class FastSum:
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._withheld = Withheld(self._parameters)
         self._buffers = Buffers(model)
         self._buckets = buckets_of(self._parameters)
         self._step = Step(0, 1, 1, ())
@@ -188,8 +198,7 @@ class FastSum:
         self._in_flight, self._is_armed = None, False
         # A new one: a group that was given up may still write to that of the step before.
         self._tail = torch.zeros(self._changing + TAIL + HEADER * group.world, dtype=self._dtype)
-        for parameter in self._parameters:
-            parameter.grad = None
+        self._withheld.forget()
         self._buffers.remember()
 
     def begin_piece(self) -> None:
@@ -200,9 +209,12 @@ class FastSum:
         """A piece's backward pass; with that of the last one, the gradients leave."""
         self._left -= 1
         weight = piece.samples / self._step.size
+        self._withheld.give_back()
         self._gather(loss, weight, piece.samples)
         if self._left != 0 or self._group.world == 1:
             backward(weight)
+            if self._left != 0:
+                self._withheld.take()
             return
         self._sign(ready_for)
         flight = self._in_flight = _InFlight(self._group, self._buckets, self._parameters, self._tail)

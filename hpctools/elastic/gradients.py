@@ -71,6 +71,34 @@ class Buffers:
             buffer.copy_(torch.where(before.isfinite(), before + change, change))
 
 
+class Withheld:
+    """Gradients of a step's pieces so far, out of the loop's reach: `zero_grad()` may begin each turn."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self._parameters = parameters
+        self._kept: list[torch.Tensor | None] = []
+
+    def forget(self) -> None:
+        """A step begins, or begins again: there are none."""
+        self._kept = []
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def take(self) -> None:
+        """Take them away, after a piece's backward pass."""
+        self._kept = [parameter.grad for parameter in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def give_back(self) -> None:
+        """Put them where they were, beside what the loop has put there by a backward pass of its own."""
+        for parameter, kept in zip(self._parameters, self._kept, strict=False):
+            if kept is not None:
+                parameter.grad = kept if parameter.grad is None else kept + parameter.grad
+        self._kept = []
+
+
 class FlatGradients:
     """A model's gradients, buffers and loss as one vector on the CPU.
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from lone_training import Noisy, model, train
+from lone_training import File, Noisy, model, train
 from test_exchange import on_ranks
 from test_gradients import Waves, energy
 from torch import nn
 
+from hpctools import elastic
 from hpctools.elastic import fast
 from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.fast import FastSum, buckets_of
@@ -224,3 +225,27 @@ def test_fast_mode_alone_is_an_ordinary_training() -> None:
     assert [len(numbers) for _, numbers in pieces] == [3, 3, 2, 3, 3, 2, 3, 1]
     assert [i for _, numbers in pieces for i in numbers] == [i for _, numbers in fed for i in numbers]
     assert len(same) == len(losses) == 3
+
+
+def first_step(dataset: Any, at_each_turn: Callable[[torch.optim.Optimizer], object]) -> list[torch.Tensor]:
+    """The gradients of a step that is fed in several pieces."""
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    pieces = {} if isinstance(dataset, File) else {"microbatch": 3}
+    loader = elastic.Loader(
+        trained, optimizer, dataset, batch_size=8, epochs=1, shards=3, mode="fast", **pieces
+    )
+    for _, inputs in loader:
+        at_each_turn(optimizer)
+        if loader.backward(trained(inputs).square().mean()):
+            break
+    return [each.grad.clone() for each in trained.parameters() if each.grad is not None]
+
+
+@pytest.mark.parametrize("dataset", [Noisy(20), File()])
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_loop_may_begin_each_turn_with_zero_grad(dataset: Any, to_none: bool) -> None:
+    expected = first_step(dataset, lambda optimizer: None)
+    found = first_step(dataset, lambda optimizer: optimizer.zero_grad(set_to_none=to_none))
+    assert len(found) == 4
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from hpctools.elastic.exchange import Exchanged
-from hpctools.elastic.gradients import FlatGradients, Totals
+from hpctools.elastic.gradients import FlatGradients, Totals, Withheld
 from hpctools.elastic.group import Group
 from hpctools.elastic.pieces import Cut, Fill, Piece, Step, by_shards, practice
 from hpctools.elastic.reduction import Share, neighbours
@@ -108,6 +108,7 @@ class ShardedSum:
         self._sum = ExactSum(FlatGradients(self._buffers), share)
         self._in_order = in_order
         self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._withheld = Withheld(self._parameters)
         self._layers = [each for each in model.modules() if isinstance(each, FSDPModule)]
         self._shard_group = group
         self._wish = wish
@@ -122,8 +123,7 @@ class ShardedSum:
         for layer in self._layers:
             layer.reshard()  # gathered before the optimizer's step, it would be without that
         self._buffers.vote.zero_()
-        for parameter in self._parameters:
-            parameter.grad = None
+        self._withheld.forget()
         if self._in_order is not None:
             self._in_order.used.zero_()
             self._in_order.begin(step.shards)
@@ -138,7 +138,9 @@ class ShardedSum:
         self._vote(piece)
         if self._in_order is not None:
             self._in_order.begin_pass(counts=piece.samples > 0)
+        self._withheld.give_back()
         self._sum.add(piece, loss, _skipped if self._is_lost() else backward, ready_for)
+        self._withheld.take()
         if self._in_order is not None:
             self._in_order.end_pass()
         if not piece.samples and piece.number < self._step.shards:
@@ -171,6 +173,7 @@ class ShardedSum:
             ElasticError: FSDP has not added up some; or in exact mode, virtual shards have trained different
                 parameters.
         """
+        self._withheld.give_back()
         totals = self._sum.apply(exchanged)
         check_added_up(self._layers)
         if self._in_order is not None:

@@ -406,3 +406,19 @@ def test_who_left_batches_out_and_has_done_no_step_begins_again_with_those_who_n
 
 def local_weights(loader: elastic.ShardedLoader) -> list[list[float]]:
     return [local(each).flatten().tolist() for each in loader.model.parameters()]
+
+
+@pytest.mark.parametrize("mode", ["fast", "exact"])
+def test_a_loop_may_begin_each_turn_with_zero_grad(mode: str) -> None:
+    """Two passes a step, whose gradients FSDP adds up."""
+    gradients = []
+    for begins_with_it in (False, True):
+        loader = loader_for(mode=mode)
+        for inputs in loader:
+            if begins_with_it:
+                loader.optimizer.zero_grad()
+            if loader.backward(loader.model(inputs).square().mean()):
+                break
+        gradients.append([local(each.grad) for each in loader.model.parameters()])  # type: ignore[arg-type]
+        process_group.uninstall()
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
