@@ -178,7 +178,7 @@ class FastSum:
         self._group = LONE
         self._left = 0
         self._in_flight: _InFlight | None = None
-        self._is_armed = False
+        self._is_armed = self._has_failed = False
         self._dtype = dtype_of_sums([*real_shapes(self._parameters), *self._buffers.tensors])
         self._changing = sum(each.numel() for each in self._buffers.tensors)
         self._part = torch.zeros(self._changing, dtype=self._dtype)
@@ -195,19 +195,33 @@ class FastSum:
     def begin(self, step: Step, group: Group) -> None:
         """No gradients yet, and the buffers as they are."""
         self._step, self._group, self._left = step, group, sum(each.is_fed for each in step.pieces)
-        self._in_flight, self._is_armed = None, False
+        self._in_flight, self._is_armed, self._has_failed = None, False, False
         # A new one: a group that was given up may still write to that of the step before.
         self._tail = torch.zeros(self._changing + TAIL + HEADER * group.world, dtype=self._dtype)
         self._withheld.forget()
         self._buffers.remember()
 
     def begin_piece(self) -> None:
-        """Every piece begins with the buffers of before the step."""
+        """Every piece begins with the buffers of before the step.
+
+        Raises:
+            ElasticError: the piece before has left its backward pass half done, and the loop went on.
+        """
+        if self._has_failed:
+            raise ElasticError(
+                "a backward pass failed in this step, and the loop went on: what it added cannot be undone",
+                "let the error end the program; or take mode='exact', in which such a batch is fed again",
+            )
         self._buffers.set_back()
 
     def add(self, piece: Piece, loss: torch.Tensor, backward: Backward, ready_for: int) -> None:
         """A piece's backward pass; with that of the last one, the gradients leave."""
         self._left -= 1
+        self._has_failed = True
+        self._add(piece, loss, backward, ready_for)
+        self._has_failed = False
+
+    def _add(self, piece: Piece, loss: torch.Tensor, backward: Backward, ready_for: int) -> None:
         weight = piece.samples / self._step.size
         self._withheld.give_back()
         self._gather(loss, weight, piece.samples)

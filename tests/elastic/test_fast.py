@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -249,3 +250,25 @@ def test_a_loop_may_begin_each_turn_with_zero_grad(dataset: Any, to_none: bool) 
     found = first_step(dataset, lambda optimizer: optimizer.zero_grad(set_to_none=to_none))
     assert len(found) == 4
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_backward_pass_that_fails_half_done_is_not_done_twice() -> None:
+    """What it has added to the step's gradients, loss and samples would count twice."""
+    trained = model()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    loader = elastic.Loader(trained, optimizer, Noisy(20), batch_size=8, epochs=1, mode="fast", microbatch=3)
+
+    def train_and_catch() -> None:
+        for turn, (_, inputs) in enumerate(loader):
+            outputs = trained(inputs)
+            if turn == 1:
+                trained[0].weight.register_hook(out_of_memory)
+            with contextlib.suppress(MemoryError):
+                loader.backward(outputs.square().mean())
+
+    with pytest.raises(ElasticError, match=r"a backward pass failed .*; let the error end the program"):
+        train_and_catch()
+
+
+def out_of_memory(_: torch.Tensor) -> torch.Tensor:
+    raise MemoryError
