@@ -442,3 +442,27 @@ def test_what_gradients_go_over_is_known_at_any_time(monkeypatch: pytest.MonkeyP
     assert loader.reduce_backend == "gloo"
     monkeypatch.setattr(loader, "_session", NotIn())
     assert loader.reduce_backend == "gloo", "as in the batch for practice"
+
+
+class Buffered(nn.Module):
+    def __init__(self, buffer: torch.Tensor) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 1)
+        self.register_buffer("adjacency", buffer, persistent=False)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "what"),
+    [
+        (torch.eye(3).to_sparse(), r"is sparse \(torch.sparse_coo\)"),
+        (torch.ones(3, 1, dtype=torch.bool).expand(3, 3), r"has elements that share memory \(expand\(\)\)"),
+        (torch.ones(3, dtype=torch.uint32), "is of torch.uint32"),
+        (torch.ones(3).to(torch.float8_e4m3fn), "is of torch.float8_e4m3fn"),
+    ],
+)
+def test_a_buffer_that_cannot_be_added_up_is_named_before_the_first_batch(
+    buffer: torch.Tensor, what: str
+) -> None:
+    with pytest.raises(ElasticError, match=f"the model's buffer adjacency {what}: .*; make it dense"):
+        loader_for(Buffered(buffer))
+    loader_for(Buffered(torch.ones(1, 3, dtype=torch.bfloat16).expand(1, 3)))
