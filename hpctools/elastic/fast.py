@@ -28,6 +28,7 @@ from hpctools.elastic.gradients import (
     Totals,
     Withheld,
     dtype_of_sums,
+    laid_out_as,
     real_shapes,
     reals,
     views_like,
@@ -273,7 +274,8 @@ class FastSum:
             views = self._in_flight.views
         for number, parameter in enumerate(self._parameters):
             gradient = views.get(number, parameter.grad)
-            parameter.grad = torch.zeros_like(parameter) if gradient is None else gradient
+            found = torch.zeros_like(parameter) if gradient is None else gradient
+            parameter.grad = laid_out_as(parameter, found)
             if samples != self._step.size:
                 parameter.grad *= scale
         changes, _ = views_like(self._buffers.tensors, tail, 0)

@@ -197,8 +197,19 @@ def dtype_of_sums(tensors: Sequence[torch.Tensor]) -> torch.dtype:
 def _like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
     """A part of the vector as a gradient; a complex one has memory of its own, which has to be aligned."""
     if not parameter.is_complex():
-        return part.to(parameter.device, parameter.dtype)
-    return torch.view_as_complex(part.to(parameter.device, parameter.dtype.to_real()).clone())
+        return laid_out_as(parameter, part.to(parameter.device, parameter.dtype))
+    whole = torch.view_as_complex(part.to(parameter.device, parameter.dtype.to_real()).clone())
+    return laid_out_as(parameter, whole)
+
+
+def laid_out_as(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A value in a parameter's layout in memory, where that is another one, as with `channels_last`.
+
+    Fused optimizers on the CPU take element by element as they lie in memory, and ask nobody for the layout.
+    """
+    if parameter.is_contiguous() or value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def views_like(

@@ -15,7 +15,7 @@ from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint.keeper import Keeper
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough
 from hpctools.elastic.metrics import Metrics
-from hpctools.elastic.optimizer_state import keep_dtypes
+from hpctools.elastic.optimizer_state import keep_dtypes, keep_layouts
 from hpctools.elastic.passes import Passes
 from hpctools.elastic.readable import check_readable
 from hpctools.elastic.training import Stateful
@@ -132,6 +132,7 @@ class Held:
                 part.load_state_dict(state[name])
             if isinstance(part, torch.optim.Optimizer) and isinstance(model, nn.Module):
                 keep_dtypes(part, state[name], model, state[MODEL])
+                keep_layouts(part)
         self._batches.load(state)
         self.loss = state["loss"]
         self._samples_done = state["samples"]

@@ -1,4 +1,4 @@
-"""An optimizer's state as it was, in the dtypes that it had.
+"""An optimizer's state as it was, in the dtypes that it had and laid out as the parameters are.
 
 `torch.optim.Optimizer.load_state_dict` casts all that belongs to a parameter to its dtype, but for `step`.
 Some of it is of another one: master weights in float32 of a model in bfloat16, NAdam's `mu_product` beside a
@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from hpctools.elastic.gradients import laid_out_as
 
 
 def keep_dtypes(
@@ -37,6 +39,15 @@ def keep_dtypes(
         for name, value in given["state"].get(key, {}).items():
             if _is_cast(value, kept.get(name)):
                 kept[name] = value.to(kept[name].device)
+
+
+def keep_layouts(optimizer: torch.optim.Optimizer) -> None:
+    """Lay out what an optimizer has loaded as its parameters are: state travels without its layout."""
+    for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+        kept: dict[str, Any] = optimizer.state.get(parameter, {})
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                kept[name] = laid_out_as(parameter, value)
 
 
 def _numbered(

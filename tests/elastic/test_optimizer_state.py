@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,3 +86,35 @@ def test_a_model_that_is_narrower_now_takes_its_state_as_torch_does() -> None:
     narrow.go_to(5)
     (state, _) = narrow.optimizer.state.values()
     assert (state["exp_avg"].dtype, state["step"].dtype) == (torch.bfloat16, torch.float32)
+
+
+def train_pictures(until: int, settings: elastic.Checkpoint | None, **options: Any) -> list[torch.Tensor]:
+    """The weights of a model in `channels_last`, stepped by a fused optimizer."""
+    torch.manual_seed(0)
+    model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    data = [torch.sin(torch.arange(108.0) * (place + 1)).view(3, 6, 6) for place in range(16)]
+    loader = elastic.Loader(
+        model, optimizer, data, batch_size=4, epochs=1, shards=1, checkpoint=settings, **options
+    )
+    for inputs in loader:
+        if loader.step == until:
+            break
+        if loader.backward(model(inputs).square().mean()):
+            optimizer.step()
+    if loader._keeper is not None:
+        loader._keeper.close(finished=True)
+    return [each.detach() for each in model.parameters()]
+
+
+def test_fused_optimizers_step_models_in_channels_last(tmp_path: Path) -> None:
+    """They take gradients and momentum as these lie in memory, and ask nobody for the layout."""
+    expected = train_pictures(4, None, mode="fast")
+    for found in (train_pictures(4, None), pictures_saved_between(tmp_path)):
+        assert all(torch.allclose(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def pictures_saved_between(folder: Path) -> list[torch.Tensor]:
+    settings = elastic.Checkpoint(folder=str(folder), every_seconds=0, every_steps=1)
+    train_pictures(2, settings)
+    return train_pictures(4, settings)
