@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import os
 from collections.abc import Callable
 from typing import Any, cast
@@ -65,9 +67,8 @@ def sampling_for(
     mapped = _mapped(dataset)
     samples = {"the data set's length": len(mapped)} if mapped is not None else {}
     numbers = {**samples, "batch_size": batch_size, "epochs": epochs, "shards": shards}
-    for name, value in numbers.items():
-        if value < 1:
-            raise ElasticError(f"elastic.Loader: {name} is {value}", "it has to be 1 or more")
+    batch_size, epochs, shards = [_at_least_one(*each) for each in numbers.items()][-3:]
+    seed = operator.index(seed) if hasattr(seed, "__index__") else seed  # numpy's draws what Python's does
     if mapped is not None:
         return Sampling(len(mapped), batch_size, shards, epochs, seed)
     if shards > batch_size:
@@ -76,6 +77,14 @@ def sampling_for(
             f"give shards={batch_size} or fewer: each shard has a stream of its own",
         )
     return StreamSampling(batch_size, shards, epochs, seed)
+
+
+def _at_least_one(name: str, value: Any) -> int:
+    """A number of something, also when it is one of numpy's, or a float without a fraction."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if (number := int(value)) == value and number >= 1:
+            return number
+    raise ElasticError(f"elastic.Loader: {name} is {value!r}", "it has to be 1 or more, a whole number")
 
 
 def source_for(

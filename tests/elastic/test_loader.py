@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -205,6 +206,27 @@ def test_fewer_than_no_loading_processes_are_refused() -> None:
 def test_numbers_that_make_no_sense_are_said(option: str, name: str) -> None:
     with pytest.raises(ElasticError, match=f"{name} is 0; it has to be 1 or more"):
         loader_for(linear(), **{option: 0})
+
+
+@pytest.mark.parametrize("value", ["8", 8.5, None, float("inf")])
+def test_what_is_no_whole_number_is_said_before_the_first_batch(value: Any) -> None:
+    with pytest.raises(
+        ElasticError, match=f"batch_size is {value!r}; it has to be 1 or more, a whole number"
+    ):
+        loader_for(linear(), batch_size=value)
+
+
+def test_numbers_of_numpy_or_of_a_yaml_file_are_as_good() -> None:
+    """The order of samples and random numbers are those of Python's own numbers."""
+    fed: list[list[Any]] = [[], []]
+    numbers = {"batch_size": np.int64(8), "epochs": 1.0, "shards": np.int32(3), "seed": np.int64(5)}
+    for kept, options in zip(fed, ({"seed": 5}, numbers), strict=True):
+        model = linear()
+        loader = loader_for(model, **options)
+        for indices, inputs in loader:
+            kept.append((indices.tolist(), torch.rand(1).item()))
+            loader.backward(model(inputs).sum())
+    assert fed[0] == fed[1]
 
 
 def test_more_workers_than_shards_are_refused_at_the_start(
