@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from hpctools.elastic.loading import Loaded, Mark
 from hpctools.elastic.pieces import Piece
@@ -186,8 +186,13 @@ def as_streams(dataset: Any) -> StreamDataset | None:
     """The data set as streams; None: it is map-style.
 
     Raises:
-        ElasticError: it can neither be indexed nor iterated.
+        ElasticError: it can neither be indexed nor iterated, or gives batches instead of samples.
     """
+    if isinstance(dataset, DataLoader) and dataset.batch_sampler is not None:
+        raise ElasticError(
+            "elastic.Loader: the data set is a DataLoader, which gives batches and not samples",
+            "give its data set (loader.dataset) and batch_size=; elastic.Loader takes the DataLoader's place",
+        )
     if _has_streams(dataset):
         return dataset  # type: ignore[no-any-return]
     # torch's IterableDataset has a `__getitem__` that only raises, and may have been given a length.

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from lone_training import File, Readings, model, train
+from torch.utils.data import DataLoader
 
 from hpctools import elastic
 from hpctools.elastic import state
@@ -354,6 +355,14 @@ def test_what_another_library_calls_shard_is_not_taken_for_ours() -> None:
     fed, _, _ = train(HuggingFacesIterable())
     assert Counter(number for epoch, numbers in fed if epoch == 1 for number in numbers) == Counter(range(23))
     assert as_streams(file := File()) is file
+
+
+def test_a_data_loader_in_a_data_set_s_place_is_said() -> None:
+    """Each of its batches would be taken for a sample; without batches it gives samples."""
+    samples = [torch.zeros(6)] * 8
+    with pytest.raises(ElasticError, match=r"gives batches and not samples; give its data set"):
+        as_streams(DataLoader(samples, batch_size=4))
+    assert as_streams(DataLoader(samples, batch_size=None)) is not None
 
 
 def test_what_is_no_data_set_is_said() -> None:
