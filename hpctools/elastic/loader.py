@@ -288,6 +288,7 @@ class Loader(Held):
         if self._fed is None:
             raise ElasticError("backward() was called without a batch", "call it once for each batch")
         piece, self._fed, self._scaler = self._fed, None, scaler
+        self._passes.only_looked = False
         self._sum.add(piece, loss, backward_of(loss, scaler), self._session.ready_for)
         if not self._entered:
             self._sum.set_back()

@@ -47,12 +47,14 @@ class Passes:
     Attributes:
         begun: passes that this process has begun.
         counted: passes for which the state has what the code after them did.
+        only_looked: whether the last pass was left before `backward`: it is none, as of `next(iter(loader))`.
     """
 
     def __init__(self, changeable: Callable[[], Mapping[str, Stateful]]) -> None:
         self._changeable = changeable
         self.begun = 0
         self.counted = 0
+        self.only_looked = False
         self._goes_back = True
         self._before_replay: Mapping[str, Values] | None = None
         self._at_end: Mapping[str, Mapping[str, int] | None] | None = None
@@ -60,8 +62,8 @@ class Passes:
 
     def begin(self) -> int:
         """The number of the pass, from 0; the code after the one before has been run."""
-        number = self.begun
-        self.begun += 1
+        number = self.begun - self.only_looked
+        self.begun, self.only_looked = number + 1, True
         if self._before_replay is not None and number >= self.counted:
             self._put(self._before_replay, whole=True)
             self._before_replay = None
@@ -78,7 +80,7 @@ class Passes:
         Args:
             goes_back: whether the training may ever go back over this; else nothing need be noted.
         """
-        self._goes_back = goes_back
+        self._goes_back, self.only_looked = goes_back, False
         # Of the oldest passes nothing is kept, but a later one tells that the training has been further.
         if number < self.counted or number <= max(self._done, default=-1):
             if self._before_replay is None:

@@ -157,7 +157,7 @@ def test_who_comes_before_the_end_of_a_pass_of_which_nothing_is_kept_has_what_th
 def test_what_was_noted_of_an_object_that_the_script_has_no_more_is_passed_over() -> None:
     parts = {"counter": Holder({"done": 0})}
     passes = Passes(lambda: parts)
-    passes.begin()
+    passes.end(passes.begin())
     passes.begin()
     noted = {"average": {"done": BETWEEN}, "counter": {"done": BETWEEN}}
     passes.restore({"passes": 0, "between": {0: noted}}, 0)
@@ -223,3 +223,21 @@ def test_by_itself_and_without_checkpoints_nothing_is_noted() -> None:
     for _ in range(3):
         passes.end(passes.begin(), goes_back=False)
     assert passes.capture() == {"passes": 2, "between": {}}
+
+
+@pytest.mark.parametrize("looks", [0, 2])
+def test_a_look_at_a_batch_is_no_pass(looks: int) -> None:
+    """As for a summary of the model: what stands after each epoch in the loop comes after each epoch."""
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = elastic.Loader(model, optimizer, Noisy(8), batch_size=4, epochs=2, shards=2)
+    held = []
+    for _ in range(looks):
+        held.append(iter(loader))
+        assert next(held[-1])[1].shape == (2, 6)
+    steps = []
+    for _ in range(2):
+        for _, inputs in loader:
+            loader.backward(model(inputs).mean())
+        steps.append(loader.step)
+    assert steps == [2, 4]
