@@ -12,6 +12,7 @@ from hpctools.elastic.gradients import FlatGradients, Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.pieces import Piece, Step
 from hpctools.elastic.reduction import Ladder, Node, Share, children, neighbours
+from hpctools.errors import ElasticError
 
 Backward = Callable[[float], None]
 """Does the backward pass of a piece's loss, times a weight."""
@@ -142,10 +143,28 @@ def unscaled(norm: Callable[[], float] | None, scaler: Any) -> Callable[[], floa
 
 
 def backward_of(loss: torch.Tensor, scaler: Any) -> Backward:
-    """The backward pass of a loss, which a gradient scaler makes larger first when there is one."""
+    """The backward pass of a loss, which a gradient scaler makes larger first when there is one.
+
+    Raises:
+        ElasticError: no gradient can come of it.
+    """
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        raise ElasticError(
+            f"loader.backward was given {_named(loss)}",
+            "give the mean loss over the batch's samples: the tensor of one number that the model's "
+            "parameters have led to, as for loss.backward()",
+        )
 
     def backward(weight: float) -> None:
         weighted = loss * weight
         (scaler.scale(weighted) if scaler is not None else weighted).backward()
 
     return backward
+
+
+def _named(loss: object) -> str:
+    if not isinstance(loss, torch.Tensor):
+        return f"a {type(loss).__name__}, and no tensor"
+    if loss.numel() != 1:
+        return f"a loss of shape {tuple(loss.shape)}"
+    return "a loss without a graph (computed under torch.no_grad, or detached)"

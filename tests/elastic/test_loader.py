@@ -195,6 +195,26 @@ def test_backward_without_a_batch_is_said() -> None:
         loader_for(linear()).backward(torch.zeros((), requires_grad=True))
 
 
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda loss: loss.item(), "a float, and no tensor"),
+        (lambda loss: {"loss": loss}, "a dict, and no tensor"),
+        (lambda loss: loss.expand(2), r"a loss of shape \(2,\)"),
+        (lambda loss: loss.detach(), "a loss without a graph"),
+    ],
+)
+def test_a_loss_of_which_no_gradient_comes_is_said(
+    mode: str, change: Callable[[torch.Tensor], Any], what: str
+) -> None:
+    model = linear()
+    loader = loader_for(model, mode=mode)
+    _, inputs = next(iter(loader))
+    with pytest.raises(ElasticError, match=f"backward was given {what}.*; give the mean loss"):
+        loader.backward(change(model(inputs).mean()))
+
+
 def test_fewer_than_no_loading_processes_are_refused() -> None:
     with pytest.raises(ElasticError, match="num_workers is -1; it has to be 0 or more"):
         loader_for(linear(), num_workers=-1)
