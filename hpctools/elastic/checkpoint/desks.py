@@ -39,7 +39,7 @@ class RunLine(Protocol):
 
 
 class LoneDesk:
-    """Nobody orders, nobody is preempted, nobody else writes; warnings go to standard error."""
+    """Nobody orders, nobody is preempted, nobody else writes; what a person should know is printed."""
 
     saves = True
     origin = Origin("", 0, 0)
@@ -54,8 +54,10 @@ class LoneDesk:
         return None
 
     def tell(self, kind: str, **fields: Any) -> None:
-        """Warnings are for the user; the rest is not asked for."""
-        if kind == "warning":
+        """Warnings are for the user, and that the training does not begin anew; the rest is not asked for."""
+        if kind == "resumed":
+            fields["message"] = f"goes on after step {fields['step']}, from {fields['where']}"
+        if kind in ("warning", "resumed"):
             print(f"elastic: {fields['message']}", file=sys.stderr, flush=True)
 
 

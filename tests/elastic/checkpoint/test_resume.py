@@ -261,6 +261,17 @@ def test_interrupted_again_and_again(tmp_path: Path, undisturbed: Training) -> N
     assert training.same_as(undisturbed)
 
 
+def test_a_training_by_itself_says_from_where_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a second training in the folder of another one would do few steps, or none, without a word."""
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=2)
+    Training(settings).run(until=3)
+    assert capsys.readouterr().err == ""
+    Training(settings).run(until=3)
+    assert capsys.readouterr().err == f"elastic: goes on after step 2, from {tmp_path}/step-000000002\n"
+
+
 def test_new_folder_from_an_old_one(tmp_path: Path, undisturbed: Training) -> None:
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
     Training(elastic.Checkpoint(folder=old, every_seconds=0, every_steps=4)).run(9)
