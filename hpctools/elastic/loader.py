@@ -332,6 +332,7 @@ class Loader(Held):
         while not self._todo:  # twice where streams have ended, and the rest of an earlier epoch was fed
             if self._batches.cursor.epoch > epoch or self._batches.is_over:
                 return None
+            self._parameters.look(self.step if self._scaler is None else 0)
             self._save_as_ordered()
             self._session.boundary()
             self._plan_step()

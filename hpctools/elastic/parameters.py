@@ -7,6 +7,8 @@ apart without a word. So each step compares what trains now with what did then.
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import nn
 
@@ -15,6 +17,10 @@ from hpctools.errors import ElasticError
 REMEDY = (
     "let all that will ever train do so when the loader is made, and hold a parameter back by setting its "
     "grad to None before optimizer.step(), or by a group of its own with lr=0"
+)
+DROPPED = (
+    "the optimizer has used the gradients of step {} alone: those of the {} before, after which it did not "
+    "step, were dropped. In place of gradient accumulation of your own give a larger batch_size"
 )
 
 
@@ -32,6 +38,15 @@ class Parameters:
         self._optimizer = optimizer
         self._groups = _sizes(optimizer)
         self._check_owned()
+        self._looked = self._unused = 0
+        self._versions = sum(each._version for each in self._all)
+        self._has_told = False
+        self._has_stepped = [False]
+        if hasattr(optimizer, "_optimizer_step_post_hooks"):  # not where a wrapper has left out __init__
+            stepped = (
+                self._has_stepped
+            )  # and not ourselves: at each resize of a sharded model there are others
+            optimizer.register_step_post_hook(lambda *_: stepped.__setitem__(0, True))
 
     def check(self) -> None:
         """Before gradients are added up: what trains is what did in the beginning.
@@ -48,6 +63,24 @@ class Parameters:
                 f"{sum(self._groups)} in {len(self._groups)} when the loader was made (add_param_group?)",
                 REMEDY,
             )
+
+    def look(self, step: int) -> None:
+        """Before the next step begins: say it, once, when an optimizer used the gradients of this one alone.
+
+        Who had left it out before, and kept the gradients, has meant to add up those of several steps.
+
+        Args:
+            step: the one that is complete.
+        """
+        versions = sum(each._version for each in self._all)
+        used = self._has_stepped[0] or versions != self._versions
+        follows, self._looked = step == self._looked + 1, step
+        self._has_stepped[0], self._versions = False, versions
+        if used and follows and self._unused and not self._has_told:
+            self._has_told = True
+            warnings.warn(DROPPED.format(step, self._unused), stacklevel=2)
+        is_kept = not used and any(each.grad is not None for each in self._all)
+        self._unused = self._unused + 1 if is_kept else 0
 
     def norm(self) -> float:
         """The norm of all gradients together."""

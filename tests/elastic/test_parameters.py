@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -102,3 +103,31 @@ def test_parameters_of_nobody_knows_which_model_are_refused() -> None:
     optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
     with pytest.raises(ElasticError, match=r"2 parameters .* group 0 are not the model's .*shape \(1, 3\)"):
         elastic.Loader(model, optimizer, DATA, batch_size=2, epochs=1)
+
+
+def warned_of(steps_after: Callable[[int], bool], *, clears: bool = False) -> list[str]:
+    """What is said where the optimizer steps after some of six steps."""
+    trained = half_frozen()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    loader = elastic.Loader(trained, optimizer, DATA, batch_size=3, epochs=2, shards=2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for inputs in loader:
+                if loader.backward(trained(inputs).square().mean()):
+                    if steps_after(loader.step):
+                        optimizer.step()
+                    if clears:
+                        optimizer.zero_grad()
+    return [str(each.message) for each in caught]
+
+
+def test_gradients_that_the_loop_wants_to_accumulate_by_itself_are_not_dropped_without_a_word() -> None:
+    (said,) = warned_of(lambda step: step % 2 == 0)
+    assert said.startswith("the optimizer has used the gradients of step 2 alone: those of the 1 before")
+    assert "give a larger batch_size" in said
+
+
+def test_a_step_that_is_left_out_on_purpose_is_nothing_to_be_said() -> None:
+    assert warned_of(lambda step: True) == warned_of(lambda step: False) == []
+    assert warned_of(lambda step: step != 3, clears=True) == []
