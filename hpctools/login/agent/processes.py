@@ -13,6 +13,8 @@ from hpctools.errors import HpctoolsError
 PROC = Path("/proc")
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+_LONGEST_TITLE = 8192
+"""Bytes of a command line: anybody's may have megabytes, and a look has those of all processes."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Process:
         cpu_ticks: clock ticks that it and its children that have ended have run.
         memory: resident bytes.
         name: the program's name, at most 15 characters; a process can change it.
-        title: its command line, or what it made of it (sshd tells there whom it serves).
+        title: the beginning of its command line, or what it made of it (sshd tells there whom it serves).
         terminal: the one that controls it, such as `pts/3`; empty for none and for those that are no pts.
         inherited_ticks: those of `cpu_ticks` that its children had run when they ended, and theirs before.
     """
@@ -77,10 +79,14 @@ def _read(folder: Path) -> Process | None:
     try:
         stat = (folder / "stat").read_text(errors="replace")
         uid = (folder / "status").read_text(errors="replace").partition("\nUid:")[2].split(maxsplit=1)[0]
-        title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        return parse(stat, int(uid), title)
+        return parse(stat, int(uid), _title(folder))
     except (OSError, IndexError, ValueError):
         return None
+
+
+def _title(folder: Path) -> str:
+    with (folder / "cmdline").open("rb", buffering=0) as file:
+        return file.read(_LONGEST_TITLE).replace(b"\0", b" ").decode(errors="replace").strip()
 
 
 def parse(stat: str, uid: int, title: str) -> Process:

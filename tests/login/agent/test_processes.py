@@ -113,3 +113,15 @@ def test_an_agent_that_sees_nobody_says_so(groups: str, words: str) -> None:
     if done.returncode == 77:
         pytest.skip(f"no mount of /proc here: {done.stderr.strip()}")
     assert words in done.stdout, done.stderr
+
+
+def test_nobody_fills_the_agents_memory_with_command_lines() -> None:
+    """systemd lets it have 512 MB: some hundred processes with arguments of 2 MB each, and it was killed."""
+    argv = ["sh", "-c", "read line", *["x" * 100_000] * 12]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:
+        try:
+            (seen,) = [each for each in read_processes() if each.pid == child.pid]
+        finally:
+            child.kill()
+    assert seen.title.startswith("sh -c read line xxx")
+    assert len(seen.title) <= 8192
