@@ -76,19 +76,41 @@ def _counted_before(then: Mapping[str, Process], now: Mapping[str, Process]) -> 
     """Ticks that processes had then which are no more, by the nearest above them that is still there."""
     by_pid = {process.pid: process for process in then.values()}
     found: dict[str, int] = {}
+    heirs: dict[int, str] = {}
     for process in then.values():
-        if process.key not in now:
-            heir = next((each for each in _above(process, by_pid) if each.key in now), None)
-            if heir is not None:
-                found[heir.key] = found.get(heir.key, 0) + process.cpu_ticks
+        if process.key not in now and (heir := _heir(process, by_pid, now, heirs)):
+            found[heir] = found.get(heir, 0) + process.cpu_ticks
     return found
+
+
+def _heir(
+    process: Process, by_pid: Mapping[int, Process], now: Mapping[str, Process], heirs: dict[int, str]
+) -> str:
+    """The key of the nearest above a process that is still there; empty where none is.
+
+    Args:
+        heirs: by pid, of those that were looked at before; kept up, so that nothing is climbed twice.
+    """
+    passed, heir = [process.pid], ""
+    for each in _above(process, by_pid):
+        heir = each.key if each.key in now else heirs.get(each.pid, "")
+        if each.key in now or each.pid in heirs:
+            break
+        passed.append(each.pid)
+    heirs.update(dict.fromkeys(passed, heir))
+    return heir
 
 
 def _above_ignored(processes: Iterable[Process], ignored: Collection[str]) -> set[str]:
     """Those that inherit from programs that do not count."""
     by_pid = {process.pid: process for process in processes}
-    here = (process for process in by_pid.values() if process.name in ignored)
-    return {each.key for process in here for each in _above(process, by_pid)}
+    found: set[str] = set()
+    for process in (each for each in by_pid.values() if each.name in ignored):
+        for each in _above(process, by_pid):
+            if each.key in found:
+                break  # and so are all above it
+            found.add(each.key)
+    return found
 
 
 def _above(process: Process, by_pid: Mapping[int, Process]) -> Iterator[Process]:
