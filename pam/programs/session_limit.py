@@ -167,7 +167,10 @@ class Locked:
 
 
 def living(folder: str) -> "dict[int, list[str]]":
-    """The claims of processes that live, by uid; the others are removed."""
+    """The claims of processes that live, by uid; the others are removed, and folders of who has none.
+
+    Else each login would look into the folders of all who ever came, while the next ones wait for the lock.
+    """
     found: dict[int, list[str]] = {}
     for uid in filter(str.isdigit, posix.listdir(folder)):
         for claim in posix.listdir(f"{folder}/{uid}"):
@@ -175,6 +178,8 @@ def living(folder: str) -> "dict[int, list[str]]":
                 found.setdefault(int(uid), []).append(claim)
             else:
                 posix.unlink(f"{folder}/{uid}/{claim}")
+        if int(uid) not in found:
+            posix.rmdir(f"{folder}/{uid}")
     return found
 
 

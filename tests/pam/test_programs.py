@@ -252,6 +252,15 @@ def test_claims_of_the_dead_count_no_more(tmp_path: Path) -> None:
     assert len(list(claims.iterdir())) == 1
 
 
+def test_folders_of_people_who_have_left_do_not_stay(tmp_path: Path) -> None:
+    """Each login looked into all of them, under the lock: with 20,000 people for longer than others wait."""
+    for number in (70_001, 70_002):
+        (tmp_path / str(number)).mkdir()
+    (tmp_path / "70001" / "4194304-5").write_text("")
+    assert limit(tmp_path, "1", "1").returncode == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == [str(UID), "lock"]
+
+
 def test_the_hook_may_refuse_and_cannot_break(tmp_path: Path) -> None:
     hook = tmp_path / "hook"
     cases = {
