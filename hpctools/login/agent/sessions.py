@@ -97,14 +97,14 @@ def _ssh(
     served = process if title["ttys"] else _served(process, title["user"], by_parent)
     if served is None or (served is process and title["user"] != "root"):
         return None
-    own = _TITLE.fullmatch(served.title)
-    words = (own["ttys"] or "").split(",") if own else []
+    own = _TITLE.fullmatch(served.title) or title
+    words = (own["ttys"] or "").split(",")
     ttys = tuple(word for word in words if word not in ("", "notty"))
     inside = tuple(below(process.pid, by_parent))
     return OpenSession(
         process.key,
         "ssh",
-        title["user"],
+        own["user"],
         served.uid,
         process.pid,
         process.started,
@@ -117,10 +117,13 @@ def _ssh(
 
 
 def _served(process: Process, user: str, by_parent: Mapping[int, tuple[Process, ...]]) -> Process | None:
-    """sshd's process that runs as the user."""
+    """sshd's process that runs as the user.
+
+    It has the account's name; root's has the name that was typed. Directories take `Anna` for `anna`, too.
+    """
     for child in by_parent.get(process.pid, ()):
-        title = _TITLE.fullmatch(child.title)
-        if child.uid != 0 and title and title["user"] == user and not title["monitor"]:
+        title = _TITLE.fullmatch(child.title) if child.uid != 0 else None
+        if title and not title["monitor"] and title["user"] in (user, user_name(child.uid)):
             return child
     return None
 

@@ -62,6 +62,17 @@ def test_accounts_with_an_at_are_people_as_well() -> None:
     ]
 
 
+@pytest.mark.parametrize("typed", ["Daemon", "daemon@uni.example"])
+def test_who_types_the_name_otherwise_has_a_session_of_the_account(typed: str) -> None:
+    """As directories allow (AD does): sshd's process of root has the name as typed, the other one has not."""
+    monitor = process(100, 10, 0, f"sshd: {typed} [priv]", name="sshd")
+    served = process(101, 100, 1, "sshd: daemon@pts/0", name="sshd")
+    (found,) = open_sessions([LISTENER, monitor, served], BOOT)
+    assert (found.key, found.user, found.uid, found.ttys) == ("100-10000", "daemon", 1, ("pts/0",))
+    other = process(101, 100, 2, "sshd: daemon@pts/0", name="sshd")
+    assert open_sessions([LISTENER, monitor, other], BOOT) == ()
+
+
 def test_a_directory_that_is_away_for_a_moment_renames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(uid: int) -> None:
         raise KeyError(uid)
