@@ -101,10 +101,9 @@ class Agent:
         self._announce(self.sample)
         if self.carer is not None and before is not None:
             self.carer.look(before, self.sample)
-            for terminals, words in self._reminders.due(
-                self.carer.notices(self.sample.at), self.sample.sessions
-            ):
-                self.hands.tell(terminals, words)
+            notices = self.carer.notices(self.sample.at)
+            for session, words in self._reminders.due(notices, self.sample.sessions):
+                self._say(session, words)
         if self.idle is not None:
             self._close_idle(self.idle, self.sample)
 
@@ -163,9 +162,8 @@ class Agent:
 
         What is written on a terminal goes through the process that is ended then.
         """
-        terminals = what.ttys if isinstance(what, OpenSession) else ()
-        if why and terminals and what.key not in self._farewells:
-            self.hands.tell(terminals, why)
+        if why and isinstance(what, OpenSession) and what.ttys and what.key not in self._farewells:
+            self._say(what, why)
         elif self.hands.end(what):
             self.ended += 1
             _log.info("ended %s of %s, as the service asked", what.key, user)
@@ -183,7 +181,7 @@ class Agent:
             fresh = too_many(known, sample.sessions, limit, self.exempt)
             for session in fresh:
                 if session.key not in self._unasked:
-                    self.hands.tell(session.ttys, farewell(self.name, limit))
+                    self._say(session, farewell(self.name, limit))
         self._unasked = frozenset(session.key for session in fresh)
 
     def drain(self, *, draining: bool, why: str) -> None:
@@ -210,7 +208,7 @@ class Agent:
         fresh = {f"{session.key} {words}": session for session in sample.sessions if session.ttys}
         for key, session in fresh.items():
             if key not in self._told:
-                self.hands.tell(session.ttys, words)
+                self._say(session, words)
         others = {
             f"{uid} {tty} {words}": (tty, uid)
             for tty, uid in own_terminals(sample.processes, sample.sessions).items()
@@ -230,15 +228,24 @@ class Agent:
 
     def _act_on_idle(self, act: Act, session: OpenSession, rules: IdleSessions) -> None:
         if act == "warn":
-            self.hands.tell(session.ttys, warning(session, rules))
+            self._say(session, warning(session, rules))
         elif self.hands.end(session):
             self.ended += 1
             _log.info("closed the idle session %s of %s", session.key, session.user)
 
+    def _say(self, session: OpenSession, words: str) -> None:
+        """Tell somebody in a session: at a terminal that is another person's by now, nothing.
+
+        sshd gives a terminal to the person; Session Manager's may be root's, so nobody can tell whose it is.
+        """
+        self.hands.tell(session.ttys, words, session.uid if session.kind == "ssh" else None)
+
     def tell_user(self, user: str, message: str) -> None:
         """Tell a person something on all their terminals here."""
         sessions = self.sample.sessions if self.sample else ()
-        self.hands.tell([tty for each in sessions if each.user == user for tty in each.ttys], message)
+        for session in sessions:
+            if session.user == user and session.ttys:
+                self._say(session, message)
         if self.sample:
             for tty, uid in own_terminals(self.sample.processes, sessions).items():
                 if user_name(uid) == user:

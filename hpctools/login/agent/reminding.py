@@ -28,16 +28,16 @@ class Reminders:
 
     def due(
         self, notices: Mapping[str, Notice], sessions: Iterable[OpenSession]
-    ) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Terminals and what they are to be told: sessions that came after a notice began.
+    ) -> Iterator[tuple[OpenSession, str]]:
+        """Sessions that came after a notice began, and what is to be told there.
 
         Args:
             notices: by user; who had none, or another one, was told of it a moment ago wherever they are.
         """
-        here: dict[str, dict[str, tuple[str, ...]]] = {user: {} for user in notices}
+        here: dict[str, dict[str, OpenSession]] = {user: {} for user in notices}
         for each in sessions:
             if each.user in here and each.ttys:
-                here[each.user][each.key] = each.ttys
+                here[each.user][each.key] = each
         before, self._told = (
             self._told,
             {user: (notice.mark, frozenset(here[user])) for user, notice in notices.items()},
@@ -45,4 +45,4 @@ class Reminders:
         for user, notice in notices.items():
             mark, told = before.get(user, ("", frozenset()))
             if mark == notice.mark:
-                yield from ((ttys, notice.words) for key, ttys in here[user].items() if key not in told)
+                yield from ((each, notice.words) for key, each in here[user].items() if key not in told)

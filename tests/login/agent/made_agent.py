@@ -37,11 +37,13 @@ class FakeHands:
 
     lifted: bool = False
     told: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    owners: list[int | None] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     typed: dict[str, float] = field(default_factory=dict)
 
     def tell(self, terminals: Iterable[str], message: str, owner: int | None = None) -> object:
         self.told.append((tuple(terminals), message))
+        self.owners.append(owner)
         return None
 
     def typed_at(self, terminals: Iterable[str]) -> Mapping[str, float]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 from pathlib import Path
 
 from hpctools.errors import UnreachableError
 from hpctools.login.agent.agent import announcement
 from hpctools.login.agent.caring import Carer
+from hpctools.login.agent.daemon import NodeHands
 from hpctools.login.agent.figures import Figures
 from hpctools.login.agent.processes import TICKS
 from hpctools.login.agent.reporting import MOST_SESSIONS
@@ -163,6 +166,41 @@ def test_a_drain_is_announced_in_session_manager_too(tmp_path: Path) -> None:
     agent = made_agent(tmp_path, worker, shell, service=FakeService(DRAIN))
     agent.tell_user("bin", "your part is 80 %")
     assert [terminals for terminals, _ in hands(agent).told] == [("pts/5",)] * 2
+
+
+def test_a_terminal_that_is_another_persons_by_now_is_not_told(tmp_path: Path) -> None:
+    """Somebody left while the service was asked, and who came next has got their terminal."""
+    master, slave = pty.openpty()
+    try:
+        name = os.ttyname(slave).removeprefix("/dev/")
+        left = connection(100, "nlp1", os.getuid() + 1, name)
+        agent = made_agent(tmp_path, *left, service=FakeService(FINE, DRAIN))
+        agent.hands = NodeHands("login-1", tmp_path / "unlimited")
+        agent.look()
+        agent.tell_user("nlp1", "for nlp1 alone")
+        assert agent.hands.tell([name], "for who is there", os.getuid()) == 1
+        told = ""
+        while "for who is there" not in told:
+            told += os.read(master, 65_536).decode()
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert "takes no new sessions" not in told
+    assert "for nlp1 alone" not in told
+
+
+def test_whatever_is_told_in_a_session_is_for_its_owner(tmp_path: Path) -> None:
+    over = {**DRAIN, "end": ["100-10000"], "tell": {"100-10000": "nlp1: you have 4 sessions"}}
+    there = connection(100, "nlp1", 1001, "pts/0")
+    agent = made_agent(tmp_path, *there, service=FakeService(over))
+    agent.idle = IdleSessions.model_validate({"after": "01:00:00", "warning": "00:10:00"})
+    later = [sample(*there, at=t, now=2_000_000.0 + t) for t in (0.0, 4000.0)]
+    agent.sampler = FakeSampler(*later)  # type: ignore[assignment]
+    hands(agent).typed = {"pts/0": 2_000_000.0}
+    agent.look()
+    agent.look()
+    words = [words.partition(" ")[0] for _, words in hands(agent).told]
+    assert (words, set(hands(agent).owners)) == (["nlp1:", "login-1", "Nothing"], {1001})
 
 
 def test_a_waiting_tmux_is_ended_as_well(tmp_path: Path) -> None:
