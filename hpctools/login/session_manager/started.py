@@ -26,7 +26,7 @@ class Started:
         owner: the ARN of who asked for it.
         origin: from where; empty when AWS does not tell.
         document: name or ARN of the document that it was started with; empty for the account's own shell.
-        since: Unix seconds; None: just now.
+        since: Unix seconds; None where AWS does not tell: just now.
     """
 
     id: str
@@ -73,4 +73,13 @@ def started_by(event: Mapping[str, Any]) -> Started | None:
         str((detail.get("userIdentity") or {}).get("arn", "")),
         str(detail.get("sourceIPAddress", "")),
         str(asked.get("documentName") or ""),
+        _moment(detail.get("eventTime")),
     )
+
+
+def _moment(told: object) -> float | None:
+    """Unix seconds of a time as events have it; one may come hours late, as Lambda tries again."""
+    try:
+        return datetime.fromisoformat(str(told).replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None

@@ -102,6 +102,8 @@ def test_events() -> None:
     asked = {"target": TARGET, "documentName": "AWS-StartSSHSession", "parameters": {"portNumber": ["22"]}}
     assert started_by(event(requestParameters=asked)) == replace(SESSION, document="AWS-StartSSHSession")
     assert started_by(event(responseElements=None, errorCode="AccessDenied")) is None
+    assert started_by(event(eventTime="1970-01-02T00:00:05Z")) == replace(SESSION, since=86_405.0)
+    assert started_by(event(eventTime="soon")) == SESSION
     assert started_by(event(eventName="ResumeSession")) is None
     assert started_by({}) is None
 
@@ -210,6 +212,17 @@ def test_who_was_there_before_stays_when_the_service_falls_silent(ssm: tuple[Ser
     with pytest.raises(HpctoolsError, match="looked at or ended: gone; the next sweep"):
         enforcement(ssm[0], service, when_unreachable="refuse").sweep()
     assert len(service.asked) == 1
+
+
+def test_an_event_that_comes_late_ends_nobody_who_was_there_before(ssm: tuple[Service, Stubber]) -> None:
+    """Lambda tries again for six hours: the session had a lease when the service fell silent."""
+    rules = enforcement(ssm[0], FakeService(UnreachableError("gone")), when_unreachable="refuse")
+    for age, outcome in ((3600, "open without the service"), (20, "ended")):
+        begun = started_by(event(eventTime=at(age).strftime("%Y-%m-%dT%H:%M:%SZ")))
+        assert begun is not None
+        if outcome == "ended":
+            ending(ssm[1], begun.id)
+        assert rules.admit(begun) == outcome
 
 
 def test_what_only_forwards_is_neither_counted_nor_ended(ssm: tuple[Service, Stubber]) -> None:
