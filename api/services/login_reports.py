@@ -6,7 +6,7 @@ Nothing here depends on the node's clock: it tells ages. A report that was overt
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -211,6 +211,7 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any],
     # The node knows groups, which whoever opened the lease did not.
     risen = [row.id for claim, row in known.items() if not row.administrator and _is_one(told.get(claim))]
     _set(moment, risen, administrator=True)
+    _put_right(moment, rules, known.values())
     remember(moment, told_of((each for each in report.sessions if each.kind != TMUX), rules.administrators))
     expires = moment.now + rules.lease_seconds
     moment.execute(_PROLONG, {"at": report.node, "until": expires})
@@ -219,11 +220,21 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any],
     return moment.rows(_LEASES_HERE, {"at": report.node}), {each.claim for each in new}
 
 
+def _put_right(moment: Moment, rules: Rules, known: Iterable[Any]) -> None:
+    """Sessions count for the department that their owner has now, whatever it was called when they began."""
+    others: dict[str, list[int]] = {}
+    for row in known:
+        if (department := rules.department(row.user)) != row.department:
+            others.setdefault(department, []).append(row.id)
+    for department, leases in others.items():
+        _set(moment, leases, department=department)
+
+
 def _is_one(session: OpenSession | None) -> bool:
     return session is not None and session.administrator
 
 
-def _set(moment: Moment, leases: Sequence[int], **values: bool) -> None:
+def _set(moment: Moment, leases: Sequence[int], **values: bool | str) -> None:
     for first in range(0, len(leases), _CHUNK):
         chosen = LEASES.c.id.in_(leases[first : first + _CHUNK])
         moment.execute(update(LEASES).where(chosen).values(**values))

@@ -266,6 +266,19 @@ def test_departments_have_their_own_limit(desk: Desk) -> None:
     assert desk.open("login-2", "7-1", "somebody-of-none") is None
 
 
+def test_a_department_that_is_renamed_has_the_sessions_of_its_people(desk: Desk) -> None:
+    """So has one to which somebody moves: what began before the site file was changed counts there, too."""
+    desk.rules = replace(desk.rules, per_department=2)
+    assert [desk.open("login-1", f"{n}-1", f"nlp{n}") for n in (1, 2)] == [None, None]
+    renamed = {name: "language" if of == "nlp" else of for name, of in desk.rules.departments.items()}
+    desk.rules = replace(desk.rules, departments=renamed)
+    desk.report("login-1", there("1-1", "nlp1"), there("2-1", "nlp2"))
+    refused = desk.open("login-2", "3-1", "nlp3")
+    assert refused is not None
+    assert refused.message.startswith("nlp3: language has 2 sessions on the login nodes, and its limit is 2.")
+    assert {each.department for each in sessions(desk.store, None)} == {"language"}
+
+
 def test_administrators_are_not_limited_not_counted_and_told_in_the_audit_trail(desk: Desk) -> None:
     desk.rules = replace(desk.rules, administrators=frozenset({"root", "nlp1"}), per_department=1)
     for number in range(4):
