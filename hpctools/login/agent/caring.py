@@ -154,9 +154,13 @@ class Carer:
 
     def _remember(self) -> None:
         limited = sorted(uid for uid, limit in self._told.items() if limit != Limits())
-        if self._memory is not None and sorted(self._remembered()) != limited:
+        if self._memory is None or sorted(self._remembered()) == limited:
+            return
+        try:
             self._memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._memory.write_text(json.dumps(limited) + "\n")
+        except OSError as error:
+            _log.error("should this agent be killed, nobody will know whom it has limited: %s", error)
 
     def _forget(self, processes: Iterable[Process]) -> None:
         """Who comes back has processes that are in no limit, unless the limit adopts them: that one is kept.

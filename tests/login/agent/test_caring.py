@@ -197,6 +197,21 @@ def test_nobody_stays_limited_by_an_agent_that_is_gone(tmp_path: Path) -> None:
     assert slices.told[-1] == (54321, Limits())
 
 
+def test_a_full_disk_ends_neither_the_agent_nor_its_look(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent that could not note down that nobody is limited did not start, again and again."""
+    (tmp_path / "state").write_text("")
+    slices, told = FakeSlices(), list[str]()
+    note = tmp_path / "state" / "limited.json"
+    carer = Carer(CARE, slices, lambda user, words: told.append(user), lambda user: False, note)
+    work(carer, 3.0, 4)
+    assert (told, carer.standings["54321"].level) == (["54321"], 1)
+    carer.release()
+    assert slices.told[1:] == [(54321, Limits())]
+    assert caplog.messages[0].startswith("should this agent be killed, nobody will know whom")
+
+
 def test_a_limit_that_could_not_be_lifted_is_lifted_later(tmp_path: Path) -> None:
     """By whoever looks next, or by the next agent: its person has left, and uses nothing."""
     slices, memory = FakeSlices(), tmp_path / "limited.json"
