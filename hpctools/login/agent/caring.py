@@ -22,6 +22,8 @@ from hpctools.site.login_care import Care
 
 _log = logging.getLogger("hpctools.login")
 
+_SETTING_SECONDS = 5.0
+"""So long one look sets limits: where everybody has one, an agent that begins has hundreds to set."""
 Tell = Callable[[str, str], object]
 """Tells a user something."""
 
@@ -50,6 +52,7 @@ class Carer:
         self._held = held
         self._monotonic = monotonic
         self._pause = Pause("systemd", "nobody's limits change meanwhile")
+        self._set_until = 0.0
         self._care, self._slices, self._tell, self._exempt = care, slices, tell, exempt
         self._memory = memory
         self._standings: dict[int, Standing] = {}
@@ -68,7 +71,8 @@ class Carer:
         people = {
             uid: self._once(uid, used) for uid, used in found.items() if not self._exempt(user_name(uid))
         }
-        for uid in {*people, *self._standings}:
+        self._set_until = self._monotonic() + _SETTING_SECONDS
+        for uid in dict.fromkeys((*self._standings, *people)):  # whose penalty may end are first
             self._step(uid, people.get(uid, Usage(0.0, 0)), seconds, after)
         self._forget(after.processes)
 
@@ -101,7 +105,8 @@ class Carer:
         is_told = wanted == self._told.get(uid, Limits())
         if is_told and (self._slices.adopts or wanted == Limits()):
             return True
-        theirs = [each for each in processes if each.uid == uid]
+        # Of all processes, for each person: only where they have to be put into the limit one by one.
+        theirs = [] if self._slices.adopts else [each for each in processes if each.uid == uid]
         if not theirs and not self._slices.adopts:
             return True
         if not self._set(uid, wanted, theirs):
@@ -111,8 +116,11 @@ class Carer:
         return True
 
     def _set(self, uid: int, wanted: Limits, theirs: Iterable[Process]) -> bool:
-        """Have the limits set; not by what hung a moment ago: each time it would take seconds of a look."""
-        if self._pause.lasts(self._monotonic()):
+        """Have the limits set; not by what hung a moment ago: each time it would take seconds of a look.
+
+        Nor when this look has set limits for long enough: the node's next report would be late.
+        """
+        if self._pause.lasts(self._monotonic()) or self._monotonic() > self._set_until:
             return False
         try:
             self._slices.limit(uid, wanted, theirs)

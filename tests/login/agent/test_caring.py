@@ -182,6 +182,25 @@ def test_a_cap_counts_for_everybody_from_the_start() -> None:
     assert slices.told == [(54321, Limits(3.0))]
 
 
+def test_a_cap_for_hundreds_of_people_is_set_over_several_looks() -> None:
+    """By a systemd that takes 0.1 s for each: a look of half a minute made the node silent."""
+    slices, now = FakeSlices(), [0.0]
+
+    def takes_its_time(uid: int, limits: Limits, processes: Iterable[Process]) -> None:
+        now[0] += 0.1
+        slices.told.append((uid, limits))
+
+    slices.limit = takes_its_time  # type: ignore[method-assign]
+    care = CARE.model_copy(update={"most_memory_gib": 8.0})
+    carer = Carer(care, slices, lambda user, words: None, lambda user: False, monotonic=lambda: now[0])
+    there = [process(1000 + n, uid=100_000 + n) for n in range(300)]
+    for number in range(7):
+        begun = now[0]
+        carer.look(sample(*there, at=10.0 * number), sample(*there, at=10.0 * number + 10))
+        assert now[0] - begun < 6
+    assert sorted(uid for uid, _ in slices.told) == [100_000 + n for n in range(300)]
+
+
 def test_nobody_stays_limited_by_an_agent_that_is_gone(tmp_path: Path) -> None:
     """Killed, it leaves its limits and a note; the next one lifts them, and its own when it ends."""
     slices, memory = FakeSlices(), tmp_path / "state/limited.json"
