@@ -34,7 +34,8 @@ LIFTED = "/etc/hpctools/login-unlimited"
 
 
 def run() -> int:
-    """`main`, whose own failures let in."""
+    """`main`, whose own failures let in; words that the locale has no letters for are none."""
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
         return main()
     except (OSError, LookupError, ValueError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
+import io
 import json
 import os
 import pwd
@@ -394,6 +396,21 @@ def test_a_full_disk_leaves_the_fleets_limit(tmp_path: Path) -> None:
     ]
     assert [done.returncode for done in without] == [0, 77]
     assert limit(tmp_path, "5", "5", changes=full).returncode == 0
+
+
+def test_words_that_a_locale_has_no_letters_for_let_nobody_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """LANG=de_DE.ISO-8859-1 and a dash of a drain's message: it could not be said, and they were let in."""
+    monkeypatch.syspath_prepend(str(PROGRAMS))
+    program, said = importlib.import_module("session_limit"), io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(said, "iso8859-1", line_buffering=True))
+    answer = '{"granted": false, "message": "login-1 ist zu \\u2013 für heute"}\n'.encode()
+    monkeypatch.setattr(program, "exchange", lambda *_: answer)
+    monkeypatch.setenv("PAM_USER", "daemon")
+    words = ["session-limit", str(os.getpid()), "0", "0", str(tmp_path / "s"), "unix:none", "open"]
+    monkeypatch.setattr("sys.argv", words)
+    assert (program.run(), said.getvalue().decode("latin-1")) == (77, "login-1 ist zu ? für heute\n")
 
 
 def test_an_address_that_is_no_text_is_counted_as_any(tmp_path: Path) -> None:
