@@ -62,6 +62,8 @@ class LoginLease(Base):
         Index("login_lease_by_user", "user"),
         Index("login_lease_by_department", "department"),
         Index("login_lease_by_expiry", "expires_at"),
+        # SQLite would give the number of the newest to the next one when it is gone; people end by numbers.
+        {"sqlite_autoincrement": True},
     )
 
     id: Mapped[int] = mapped_column(Id, primary_key=True)

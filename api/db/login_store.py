@@ -197,6 +197,8 @@ def _make(connection: Connection) -> None:
     """The tables; those of another release are made anew, since all that is in them is told again."""
     tables = [NODES, LEASES, ADMINISTRATORS, FORMER]
     known = {t.name: connection.exec_driver_sql(f"PRAGMA table_info({t.name})").all() for t in tables}
-    if any([row[1] for row in known[t.name]] != [c.name for c in t.columns] for t in tables):
+    made = connection.exec_driver_sql(f"SELECT sql FROM sqlite_master WHERE name = '{LEASES.name}'").scalar()  # noqa: S608
+    is_old = any([row[1] for row in known[t.name]] != [c.name for c in t.columns] for t in tables)
+    if is_old or "AUTOINCREMENT" not in str(made):
         Base.metadata.drop_all(connection, tables=tables)
         Base.metadata.create_all(connection, tables=tables)

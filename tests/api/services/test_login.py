@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select
+from sqlalchemy.schema import CreateTable
 
 from api.auth.principal import Principal
 from api.db.access_models import AuditEntry
-from api.db.engine import reading, writing
-from api.db.login_models import NODES
+from api.db.engine import connect, reading, writing
+from api.db.login_models import ADMINISTRATORS, FORMER, LEASES, NODES
 from api.db.login_store import LoginStore, Moment
 from api.services.login_forgetting import (
     FORGET_SECONDS,
@@ -264,6 +266,30 @@ def test_departments_have_their_own_limit(desk: Desk) -> None:
     assert refused is not None
     assert refused.message.startswith("nlp1: nlp has 3 sessions on the login nodes, and its limit is 3.")
     assert desk.open("login-2", "7-1", "somebody-of-none") is None
+
+
+def test_the_number_of_a_session_is_nobody_elses_afterwards(desk: Desk) -> None:
+    """Who has read it ends another person's session with it, and a drain takes that for one it has ended."""
+    desk.open("login-1", "1-1", "nlp1")
+    ((first,),) = [[each.id for each in sessions(desk.store, None)]]
+    close_lease(desk.store, "login-1", "1-1")
+    desk.open("login-1", "2-1", "nlp2")
+    assert [each.id > first for each in sessions(desk.store, None)] == [True]
+
+
+def test_leases_of_a_release_that_gave_numbers_twice_are_made_anew(tmp_path: Path, site_path: Path) -> None:
+    engine, clock = connect(f"sqlite:///{tmp_path}/books.db"), Clock()
+    with closing(sqlite3.connect(tmp_path / "books.db.login")) as file:
+        for table in (NODES, LEASES, ADMINISTRATORS, FORMER):
+            words = str(CreateTable(table).compile(engine))
+            file.execute(words.replace(" AUTOINCREMENT", ""))
+    desk = Desk(LoginStore(engine, clock), engine, Rules.of(load(site_path)), clock)
+    for claim in ("1-1", "2-1", "3-1"):
+        desk.open("login-1", claim)
+        close_lease(desk.store, "login-1", claim)
+    desk.open("login-1", "4-1")
+    assert [each.id for each in sessions(desk.store, None)] == [4]
+    engine.dispose()
 
 
 def test_a_department_that_is_renamed_has_the_sessions_of_its_people(desk: Desk) -> None:
