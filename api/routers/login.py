@@ -39,8 +39,13 @@ NodeName = Annotated[
     Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", description="A login node.", examples=["login-1"]),
 ]
 Number = Annotated[int, Path(ge=1, lt=2**53, description="A session's number.", examples=[812])]
-UserName = Annotated[str | None, Query(max_length=64, description="Only theirs.", examples=["nlp1"])]
-NodeFilter = Annotated[str | None, Query(max_length=128, description="Only there.", examples=["login-1"])]
+_WORD = r"^[^\x00-\x1f\x7f]*$"  # no database takes a NUL in a text
+UserName = Annotated[
+    str | None, Query(max_length=64, pattern=_WORD, description="Only theirs.", examples=["nlp1"])
+]
+NodeFilter = Annotated[
+    str | None, Query(max_length=128, pattern=_WORD, description="Only there.", examples=["login-1"])
+]
 ClaimName = Annotated[
     str,
     Path(

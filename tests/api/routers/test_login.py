@@ -210,6 +210,14 @@ def test_sessions_come_in_pages(sqlite_service: Any, agent: Any) -> None:
     assert claims == [f"{number}-1" for number in range(5)]
 
 
+@pytest.mark.parametrize("query", ["node=a%00b", "user=%00", "node=%0a"])
+def test_what_no_database_takes_is_refused_and_no_database_is_blamed(service: Any, query: str) -> None:
+    """PostgreSQL has no NUL in a text: the service said that the database cannot be used."""
+    assert service.client(None).get(f"/v1/login/sessions?{query}").status_code == 422
+    if query.startswith("node"):
+        assert service.browser(None).get(f"/login-nodes?{query}").status_code == 422
+
+
 def test_a_drained_node_hears_of_it_and_gets_nobody(sqlite_service: Any, agent: Any) -> None:
     admin = sqlite_service.client(None)
     report(agent, 1)
