@@ -22,6 +22,8 @@ from hpctools.login.durations import at_clock
 
 SOCKET = Path("/run/hpctools-login/agent.sock")
 _TIME = re.compile(r"(\d{1,6})([smhd]?)")
+_LONGEST = 400
+"""Characters of a message: the service takes 500, and the deadline is told behind it."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -94,6 +96,8 @@ def drain(
         _check_not_named(node)
         _drain_here(message, wait)
         return
+    if len(message) > _LONGEST:
+        raise UsageError(f"the message has {len(message)} characters", f"say it in {_LONGEST}")
     name = _named(node)
     service = find_service(os.environ)
     course = _course(message, deadline, timeout)
