@@ -61,10 +61,10 @@ class Desk:
 
 
 async def get_desk(request: Request) -> Desk:
-    """The application's; the site's rules as its file is now."""
+    """The application's; the site's rules as its file is now, or was when it could last be read."""
     state = request.app.state
     rules: RulesOf = state.login_rules
-    return Desk(state.context, state.login_store, rules.current(), state.metrics)
+    return Desk(state.context, state.login_store, rules.in_force(), state.metrics)
 
 
 At = Annotated[Desk, Depends(get_desk)]
