@@ -1,36 +1,35 @@
 """Host keys of login nodes: the same on all of them, changed without anybody being warned.
 
 People meet one host behind one name, whichever node answers, so all nodes have the same keys, or certificates
-of one authority. A key is changed in two steps. First all nodes have the old one and the next: sshd proves
+of one authority. A key is changed in three steps. First all nodes have the old one and the next: sshd proves
 both to those who come, and their ssh remembers the next one (UpdateHostKeys, on by default). Weeks later the
-old one goes. Their ssh also forgets a key that a node does not prove: so every node notes down which keys it
-has, and the old one stays until all have the next. With an authority (`@cert-authority` in known_hosts) a
-node's keys can change at any time.
+next one takes its place, and when all nodes show it, the old one goes. Their ssh also forgets a key that a
+node does not prove: so every node notes down which keys it has (`host_key_notes`), and the old one stays
+until no node shows it. With an authority (`@cert-authority` in known_hosts) a node's keys can change at any
+time.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpctools.errors import CommandError, HpctoolsError, UsageError
-from hpctools.login import read_by_sshd
+from hpctools.login import host_key_notes, key_files, read_by_sshd
 from hpctools.login.host_certificates import Certificate, read_certificate
 from hpctools.slurm.run import run
 
 KINDS = ("ed25519", "ecdsa", "rsa")
 _KEY = "ssh_host_{kind}_key"
 _NEXT = "ssh_host_{kind}_key.next"
+_BEFORE = "ssh_host_{kind}_key.before"
+"""The old key after the change: proved until all nodes show the new one, as ssh would forget it before."""
 _CA, _CA_NEXT = "ca", "ca.next"
 _CONF = "10-hpctools-host-keys.conf"
-_INSTALLED = "installed."
-"""Then a node's name: the fingerprints of the keys by which its sshd goes, one a line; nothing where it has
-none of these, so that the node is still waited for."""
-_SECONDS = 60.0
 _PRINCIPAL = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_:-]{0,254}")
 _VALIDITY = re.compile(r"\+\d{1,4}[dw]")
 
@@ -40,7 +39,7 @@ class Key:
     """A key in the folder.
 
     Attributes:
-        role: `now`, `next`, `authority` or `next authority`.
+        role: `now`, `next`, `before`, `authority` or `next authority`.
         fingerprint: as ssh shows it.
     """
 
@@ -85,9 +84,10 @@ class KeyFolder:
         """
         names = [(_KEY.format(kind=kind), "now") for kind in KINDS]
         names += [(_NEXT.format(kind=kind), "next") for kind in KINDS]
+        names += [(_BEFORE.format(kind=kind), "before") for kind in KINDS]
         names += [(_CA, "authority"), (_CA_NEXT, "next authority")]
         return tuple(
-            Key(name, role, _fingerprint(self.path / name))
+            Key(name, role, key_files.fingerprint(self.path / name))
             for name, role in names
             if (self.path / name).exists()
         )
@@ -104,25 +104,34 @@ class KeyFolder:
 
     def installed(self) -> Mapping[str, frozenset[str]]:
         """The fingerprints of the keys that each node was given, by its name."""
-        notes = sorted(self.path.glob(f"{_INSTALLED}*"))
-        return {each.name.removeprefix(_INSTALLED): frozenset(each.read_text().split()) for each in notes}
+        return host_key_notes.installed(self.path)
+
+    def showing(self) -> Mapping[str, frozenset[str]]:
+        """The fingerprints of the keys that each node shows first to those who come, by its name."""
+        return host_key_notes.showing(self.path)
 
     def begin_rotation(self) -> tuple[Key, ...]:
         """Make the next key of each kind that there is; one that was made before stays.
 
         Raises:
-            HpctoolsError: there are no keys, or one cannot be made.
+            HpctoolsError: there are no keys, one cannot be made, or the change before this one is not over.
         """
         self.check()
-        kinds = [kind for kind in KINDS if (self.path / _KEY.format(kind=kind)).exists()]
+        if self._kinds(_BEFORE):
+            step = "--finish" if self._kinds(_NEXT) else "--retire"
+            raise UsageError(
+                "the change before this one is not over: its old keys are still in use",
+                f"hpctools login host-keys rotate {self.path} {step}",
+            )
+        kinds = self._kinds(_KEY)
         if not kinds:
             raise _empty(self.path)
         for kind in kinds:
-            _make(self.path / _NEXT.format(kind=kind), kind)
+            key_files.make(self.path / _NEXT.format(kind=kind), kind)
         return self.present()
 
     def finish_rotation(self, nodes: Sequence[str] = (), *, force: bool = False) -> tuple[Key, ...]:
-        """Put the next keys in place of the old ones, which are kept as *.old for a way back.
+        """Put the next keys in place of the old ones, which nodes go on proving (*.before).
 
         A key's last change is one rename; run it again when it was interrupted.
 
@@ -136,53 +145,72 @@ class KeyFolder:
                 where the old one has.
         """
         self.check()
-        kinds = [kind for kind in KINDS if (self.path / _NEXT.format(kind=kind)).exists()]
+        kinds = self._kinds(_NEXT)
         if not kinds:
             raise UsageError("no rotation has begun", "hpctools login host-keys rotate --begin")
         if not force:
             self._check_certificates(kinds)
-            self._check_nodes(nodes, {_fingerprint(self.path / _NEXT.format(kind=kind)) for kind in kinds})
+            host_key_notes.check_having(self.path, nodes, self._prints(_NEXT))
         for kind in kinds:
-            self._replace(self.path / _KEY.format(kind=kind), self.path / _NEXT.format(kind=kind))
+            key, fresh, before = (self.path / name.format(kind=kind) for name in (_KEY, _NEXT, _BEFORE))
+            self._replace(key, fresh, before)
         return self.present()
+
+    def retire(self, nodes: Sequence[str] = (), *, force: bool = False) -> tuple[Key, ...]:
+        """Nodes prove the old keys no longer, once `install` has run; they are kept as *.old for a way back.
+
+        Args:
+            nodes: who must have said that they show the new keys, beside all that ever said what they have.
+            force: nobody has to.
+
+        Raises:
+            UsageError: no change has been finished.
+            HpctoolsError: a node has not said that it shows the new keys: whoever comes there would be
+                warned when their ssh has forgotten the old ones.
+        """
+        self.check()
+        kinds = self._kinds(_BEFORE)
+        if not kinds or self._kinds(_NEXT):
+            raise UsageError(
+                "there are no old keys that could go", f"hpctools login host-keys rotate {self.path} --finish"
+            )
+        if not force:
+            host_key_notes.check_showing(self.path, nodes, self._prints(_KEY))
+        for kind in kinds:
+            (self.path / _BEFORE.format(kind=kind)).replace(self.path / f"{_KEY.format(kind=kind)}.old")
+        return self.present()
+
+    def _kinds(self, name: str) -> list[str]:
+        return [kind for kind in KINDS if (self.path / name.format(kind=kind)).exists()]
+
+    def _prints(self, name: str) -> set[str]:
+        return {key_files.fingerprint(self.path / name.format(kind=kind)) for kind in self._kinds(name)}
 
     def _check_certificates(self, kinds: Sequence[str]) -> None:
         """People who know the authority alone would be refused by a key that it has not signed."""
         for kind in kinds:
             old, fresh = self.path / _KEY.format(kind=kind), self.path / _NEXT.format(kind=kind)
-            signed, following = _files(old)[2], _files(fresh)[2]
+            signed, following = key_files.files(old)[2], key_files.files(fresh)[2]
             if not signed.exists() or following.exists():
                 continue
-            if read_certificate(signed).key != _fingerprint(fresh):  # else it was moved before a kill
+            if read_certificate(signed).key != key_files.fingerprint(
+                fresh
+            ):  # else it was moved before a kill
                 raise HpctoolsError(
                     f"{old.name} has a certificate, and {fresh.name}, which takes its place, has none",
                     f"hpctools login host-keys sign AUTHORITY {fresh}.pub --name NAME; --force does without",
                 )
 
-    def _check_nodes(self, nodes: Sequence[str], wanted: set[str]) -> None:
-        """Whoever comes to a node without the next keys would not learn them, or forget them again."""
-        known = {**dict.fromkeys(nodes, frozenset[str]()), **self.installed()}
-        without = sorted(node for node, prints in known.items() if not wanted <= prints)
-        if known and not without:
-            return
-        who = f"{', '.join(without)} did not say so" if without else "no login node has said so"
-        raise HpctoolsError(
-            f"all login nodes need the next keys before the old ones go, and {who}",
-            f"on each: hpctools login host-keys install {self.path}, and weeks later again --finish; "
-            f"for a node that is gone: rm {self.path}/{_INSTALLED}NODE; --force asks nobody",
-        )
-
-    def _replace(self, old: Path, fresh: Path) -> None:
+    def _replace(self, old: Path, fresh: Path, kept: Path) -> None:
         """The private key comes last: until then the rotation is still on, and can be finished again."""
         if old.exists():
-            kept = self.path / f"{old.name}.old"
             kept.unlink(missing_ok=True)
             os.link(old, kept)
-        _write(old.with_name(f"{old.name}.pub"), _half(fresh), 0o644)
+        key_files.write(old.with_name(f"{old.name}.pub"), key_files.half(fresh), 0o644)
         certificate, following = (path.with_name(f"{path.name}-cert.pub") for path in (old, fresh))
         if following.exists():
             following.replace(certificate)
-        elif certificate.exists() and read_certificate(certificate).key != _fingerprint(fresh):
+        elif certificate.exists() and read_certificate(certificate).key != key_files.fingerprint(fresh):
             certificate.unlink()
         fresh.with_name(f"{fresh.name}.pub").unlink(missing_ok=True)
         fresh.replace(old)
@@ -193,9 +221,11 @@ class KeyFolder:
         Raises:
             HpctoolsError: it cannot be made.
         """
+        if not following:
+            key_files.make_folder(self.path)
         self.check()
         path = self.path / (_CA_NEXT if following else _CA)
-        _make(path, "ed25519")
+        key_files.make(path, "ed25519")
         return path.with_name(f"{path.name}.pub").read_text().strip()
 
     def finish_authority(self) -> str:
@@ -210,7 +240,7 @@ class KeyFolder:
         self.check()
         if not (self.path / _CA_NEXT).exists():
             raise UsageError("no authority follows this one", "hpctools login host-keys authority --next")
-        self._replace(self.path / _CA, self.path / _CA_NEXT)
+        self._replace(self.path / _CA, self.path / _CA_NEXT, self.path / f"{_CA}.old")
         return (self.path / f"{_CA}.pub").read_text().strip()
 
     def sign(
@@ -237,20 +267,24 @@ class KeyFolder:
             raise UsageError(f"there is no {authority}", "hpctools login host-keys authority")
         private = public.with_name(public.name.removesuffix(".pub"))
         if not public.exists() and private.exists():
-            _write(public, _half(private), 0o644)
+            key_files.write(public, key_files.half(private), 0o644)
         sign = ["ssh-keygen", "-q", "-s", str(authority), "-h", "-I", f"host {names[0]}"]
-        run([*sign, "-n", ",".join(names), "-V", valid, str(public)], timeout=_SECONDS)
+        run([*sign, "-n", ",".join(names), "-V", valid, str(public)], timeout=key_files.SECONDS)
         return public.with_name(f"{public.name.removesuffix('.pub')}-cert.pub")
 
-    def install(self, target: Path, node: str = "") -> str:
-        """Copy the keys of now and next to where a node's sshd has its own, and tell sshd of them.
+    def install(
+        self, target: Path, node: str = "", reload: Callable[[bool], bool] = lambda changed: True
+    ) -> str:
+        """Copy the keys to where a node's sshd has its own, tell sshd of them, and have it read them.
 
-        sshd must start without a shared file system, so it gets copies. It has to be reloaded then. The keys
-        by which sshd goes are noted down in the folder, where `finish_rotation` looks.
+        sshd must start without a shared file system, so it gets copies. The keys by which sshd goes are noted
+        down in the folder, where `finish_rotation` and `retire` look.
 
         Args:
             target: /etc/ssh, with its sshd_config.
             node: who notes it down; this machine when empty.
+            reload: has sshd read its files again; is told whether they are others now, and tells whether sshd
+                has read them: until then this node is noted down as one without these keys.
 
         Raises:
             HpctoolsError: the folder is not private, or there is nothing in it; or sshd does not read what it
@@ -259,23 +293,31 @@ class KeyFolder:
             OSError: the target cannot be written.
         """
         self.check()
-        names = [name.format(kind=kind) for name in (_KEY, _NEXT) for kind in KINDS]
+        names = [name.format(kind=kind) for name in (_KEY, _NEXT, _BEFORE) for kind in KINDS]
         present = [name for name in names if (self.path / name).exists()]
         if not present:
             raise _empty(self.path)
+        before = _all_of(target)
+        node = node or os.uname().nodename
+        host_key_notes.write(self.path, node, (), ())
         lines = ["# Made by `hpctools login host-keys install`."]
         for name in present:
             lines += self._install(name, target)
         (target / "sshd_config.d").mkdir(exist_ok=True)
         text = "\n".join(lines) + "\n"
-        _write(target / "sshd_config.d" / _CONF, text, 0o644)
-        for gone in (path for name in set(names) - set(present) for path in _files(target / name)):
+        key_files.write(target / "sshd_config.d" / _CONF, text, 0o644)
+        for gone in (path for name in set(names) - set(present) for path in key_files.files(target / name)):
             gone.unlink(missing_ok=True)
-        self._note_down(target, text, node or os.uname().nodename)
+        having, error = self._read(target, text)
+        if error is not None:
+            self._note_down(node, having, reloaded=False)
+            raise error
+        if reload(before != _all_of(target)):
+            self._note_down(node, having, reloaded=True)
         return text
 
-    def _note_down(self, target: Path, text: str, node: str) -> None:
-        """Say which keys sshd has; a note that says more would let the old ones go too early."""
+    def _read(self, target: Path, text: str) -> tuple[list[str], HpctoolsError | None]:
+        """Which keys sshd has, and what is to be said when these are not all."""
         config, file = target / "sshd_config", target / "sshd_config.d" / _CONF
         lines = [line for line in text.splitlines() if not line.startswith("#")]
         error: CommandError | None = None
@@ -285,29 +327,32 @@ class KeyFolder:
             missing, error = tuple(lines), raised
         keys = [Path(line.split(" ", 1)[1]).name for line in lines if line.startswith("HostKey ")]
         having = [name for name in keys if f"HostKey {target / name}" not in missing]
-        prints = sorted(_fingerprint(self.path / name) for name in having)
-        _write(self.path / f"{_INSTALLED}{node.replace('/', '_')}", "".join(f"{p}\n" for p in prints), 0o600)
         if error is not None and read_by_sshd.has_judged(error):
             _take_away(config, file, text)
-        if missing:
-            raise read_by_sshd.not_read(config, file, missing, error)
+        return having, read_by_sshd.not_read(config, file, missing, error) if missing else None
+
+    def _note_down(self, node: str, having: Sequence[str], *, reloaded: bool) -> None:
+        """Say which keys sshd has; a note that says more would let the old ones go too early."""
+        prints = {name: key_files.fingerprint(self.path / name) for name in having}
+        shown = [prints[name] for name in having if reloaded and name.endswith("_key")]
+        host_key_notes.write(self.path, node, prints.values(), shown)
 
     def _install(self, name: str, target: Path) -> Iterator[str]:
         """Copy a key, its public half and its certificate; the lines for sshd."""
-        key, public, certificate = _files(target / name)
-        _write(key, (self.path / name).read_text(), 0o600)
-        _write(public, _half(self.path / name), 0o644)
+        key, public, certificate = key_files.files(target / name)
+        key_files.write(key, (self.path / name).read_text(), 0o600)
+        key_files.write(public, key_files.half(self.path / name), 0o644)
         yield f"HostKey {key}"
         kept = self.path / certificate.name
         if kept.exists():
-            _write(certificate, kept.read_text(), 0o644)
-        if certificate.exists() and read_certificate(certificate).key != _fingerprint(key):
+            key_files.write(certificate, kept.read_text(), 0o644)
+        if certificate.exists() and read_certificate(certificate).key != key_files.fingerprint(key):
             certificate.unlink()  # of the key before this one
         if certificate.exists():
             yield f"HostCertificate {certificate}"
 
-    def known_hosts(self, names: Sequence[str], *, stolen: bool = False) -> str:
-        """What people's known_hosts say: authorities where there are any, else the keys of now and next.
+    def known_hosts(self, hosts: Sequence[str], *, stolen: bool = False) -> str:
+        """What people's known_hosts say: authorities where there are any, else all keys that nodes prove.
 
         Args:
             stolen: nobody is to believe the authority before this one, on any host.
@@ -315,17 +360,18 @@ class KeyFolder:
         Raises:
             UsageError: `stolen`, and there was none before this one.
         """
-        host = ",".join(names)
+        host = ",".join(hosts)
         authorities = [self.path / f"{name}.pub" for name in (_CA, _CA_NEXT)]
-        found = [f"@cert-authority {host} {_public(path)}" for path in authorities if path.exists()]
+        found = [f"@cert-authority {host} {key_files.public(path)}" for path in authorities if path.exists()]
         if not found:
-            paths = [self.path / name.format(kind=kind) for name in (_KEY, _NEXT) for kind in KINDS]
-            found = [f"{host} {_derived(path)}" for path in paths if path.exists()]
+            names = [name.format(kind=kind) for name in (_KEY, _NEXT, _BEFORE) for kind in KINDS]
+            paths = [self.path / name for name in names]
+            found = [f"{host} {key_files.derived(path)}" for path in paths if path.exists()]
         if stolen:
             before = self.path / f"{_CA}.old"
             if not before.exists():
                 raise UsageError(f"there is no {before}", "hpctools login host-keys authority --finish")
-            found.append(f"@revoked * {_derived(before)}")
+            found.append(f"@revoked * {key_files.derived(before)}")
         return "".join(f"{line}\n" for line in found)
 
 
@@ -345,45 +391,10 @@ def _take_away(config: Path, file: Path, text: str) -> None:
             stays = read_by_sshd.refuses(config)
     finally:
         if stays:
-            _write(file, text, 0o644)
+            key_files.write(file, text, 0o644)
 
 
-def _files(key: Path) -> tuple[Path, Path, Path]:
-    """A private key, its public half and its certificate."""
-    return key, key.with_name(f"{key.name}.pub"), key.with_name(f"{key.name}-cert.pub")
-
-
-def _make(path: Path, kind: str) -> None:
-    if not path.exists():
-        run(
-            ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "login nodes", "-f", str(path)], timeout=_SECONDS
-        )
-
-
-def _fingerprint(path: Path) -> str:
-    return run(["ssh-keygen", "-l", "-f", str(path)], timeout=_SECONDS).stdout.split()[1]
-
-
-def _public(path: Path) -> str:
-    return " ".join(path.read_text().split()[:2])
-
-
-def _derived(path: Path) -> str:
-    return " ".join(_half(path).split()[:2])
-
-
-def _half(path: Path) -> str:
-    """The public half of a private key, as a .pub file has it."""
-    return run(["ssh-keygen", "-y", "-f", str(path)], timeout=_SECONDS).stdout
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    """Write a whole file or nothing; nobody else can read it before it has its mode."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-        os.fchmod(file.fileno(), mode)
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+def _all_of(target: Path) -> dict[str, bytes]:
+    """What sshd reads of ours."""
+    paths = [*target.glob("ssh_host_*"), target / "sshd_config.d" / _CONF]
+    return {path.name: path.read_bytes() for path in paths if path.is_file()}

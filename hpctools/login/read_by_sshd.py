@@ -52,6 +52,32 @@ def refuses(config: Path) -> bool:
     return False
 
 
+def reload() -> None:
+    """Have systemd's sshd read its files again; sessions go on.
+
+    Raises:
+        HpctoolsError: it does not.
+    """
+    for unit in ("ssh", "sshd"):
+        if _systemctl("reload", unit):
+            return
+    if _systemctl("is-active", "ssh.socket") and not _systemctl("is-active", "ssh"):
+        return  # it starts with the next connection, and reads them then
+    raise HpctoolsError(
+        "neither ssh nor sshd was reloaded by systemctl: sshd goes on with what it read before, and this "
+        "node is noted down as one without these keys",
+        "reload sshd, then the same again with --reloaded",
+    )
+
+
+def _systemctl(*words: str) -> bool:
+    try:
+        run(["systemctl", *words], timeout=_SECONDS)
+    except CommandError:
+        return False
+    return True
+
+
 def has_judged(error: CommandError) -> bool:
     """Whether sshd itself ended so: else there is none, it took too long, or somebody ended it."""
     return error.code is not None and error.code > 0

@@ -22,6 +22,8 @@ from provision.unix import as_user
 HOST_KEYS = "/etc/ssh"
 _NAME = "ssh_host_{}_key"
 _KINDS = ("ed25519", "ecdsa", "rsa")
+_OTHERS = (".next", ".before")
+"""Keys that sshd only proves, beside the one that it shows: in a rotation (`hpctools login host-keys`)."""
 _CONF = f"{HOST_KEYS}/sshd_config.d/10-hpctools-host-keys.conf"
 """Which keys sshd has, as `hpctools login host-keys install` writes it; only where it is needed."""
 _RELOAD_DUE = f"{STATE}/sshd-reload-due"
@@ -155,12 +157,13 @@ def _settle(store: Path, name: str, kind: str, *, is_login: bool) -> None:
 
 
 def _beside(store: Path) -> list[str]:
-    """The next keys while a rotation is on, and certificates: without them this node would undo the rotation.
+    """The other keys of a rotation that is on, and certificates: without them this node would undo it.
 
-    Whoever comes to a node that does not prove the next key has it forgotten by their ssh (UpdateHostKeys).
+    Whoever comes to a node that does not prove a key has it forgotten by their ssh (UpdateHostKeys): the next
+    one, or the old one, which other nodes may still show.
     """
     keys = [_NAME.format(kind) for kind in _KINDS]
-    names = [f"{key}.next" for key in keys] + [
+    names = [f"{key}{end}" for end in _OTHERS for key in keys] + [
         f"{key}{end}-cert.pub" for key in keys for end in ("", ".next")
     ]
     return [name for name in names if (store / name).exists()]
@@ -180,7 +183,8 @@ def _bring(store: Path, name: str) -> None:
 
 def _present(store: Path) -> list[str]:
     keys = [_NAME.format(kind) for kind in _KINDS]
-    return [name for name in (*keys, *(f"{key}.next" for key in keys)) if (store / name).exists()]
+    names = (f"{key}{end}" for end in ("", *_OTHERS) for key in keys)
+    return [name for name in names if (store / name).exists()]
 
 
 def _conf(store: Path) -> str:
@@ -211,8 +215,7 @@ def _bring_conf(store: Path) -> None:
     on_node(_CONF).parent.mkdir(exist_ok=True)
     write_whole(on_node(_CONF), text, 0o644)
     own = on_node(HOST_KEYS)
-    for kind in _KINDS:  # of a rotation that is over
-        name = f"{_NAME.format(kind)}.next"
+    for name in (f"{_NAME.format(kind)}{end}" for kind in _KINDS for end in _OTHERS):  # of one that is over
         if not (store / name).exists():
             (own / name).unlink(missing_ok=True)
             (own / f"{name}.pub").unlink(missing_ok=True)
@@ -239,15 +242,16 @@ def _note(store: Path) -> Path:
 
 
 def _note_down(store: Path, found: Read) -> None:
-    """Say which keys sshd goes by: the old ones go when all have the next (`hpctools login host-keys`).
+    """Say by which keys sshd goes, and which it shows: until then `hpctools login host-keys` keeps old ones.
 
     Raises:
         Failure: it does not go by all of those that it was told of.
     """
     having = [name for name in _present(store) if f"HostKey {on_node(HOST_KEYS) / name}" not in found.missing]
-    shown = (must(["ssh-keygen", "-l", "-f", str(store / name)], limit=60) for name in having)
-    prints = sorted(line.split()[1] for line in shown)
-    write_whole(_note(store), "".join(f"{each}\n" for each in prints), 0o600)
+    said = {name: must(["ssh-keygen", "-l", "-f", str(store / name)], limit=60) for name in having}
+    prints = {name: line.split()[1] for name, line in said.items()}
+    shown = sorted(f"shows:{prints[name]}" for name in having if name.endswith("_key"))
+    write_whole(_note(store), "".join(f"{each}\n" for each in (*sorted(prints.values()), *shown)), 0o600)
     if found.missing and _conf(store):
         write_whole(on_node(_RELOAD_DUE), "", 0o600)
         raise not_read(on_node(_CONF), found)

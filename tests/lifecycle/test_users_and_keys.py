@@ -308,6 +308,13 @@ def test_a_node_that_is_replaced_while_keys_are_changed_has_the_next_ones_too(
     assert second.run("--check").returncode == 1
     assert second.run().returncode == 0
     assert [path.name for path in files_of(second) if ".next" in path.name] == []
+    assert "ssh_host_ed25519_key.before" in made_of(second)["10-hpctools-host-keys.conf"]
+    shown = {key.fingerprint for key in kept.present() if key.role == "now"}
+    assert kept.showing()[os.uname().nodename] == shown
+    kept.retire()
+    assert second.run("--check").returncode == 1
+    assert second.run().returncode == 0
+    assert [path.name for path in files_of(second) if ".before" in path.name] == []
     before = {path.name: path.read_text() for path in files_of(second)}
     kept.install(second.path("/etc/ssh"))
     after = {path.name: path.read_text() for path in files_of(second)}
@@ -349,7 +356,7 @@ def test_what_was_not_ended_is_repeated_and_until_then_nobody_says_that_sshd_has
     assert second.run().returncode == 0
     assert second.calls("systemctl") == ["systemctl reload ssh"]
     assert second.run("--check").returncode == 0
-    assert {key.role for key in kept.finish_rotation()} == {"now"}
+    assert {key.role for key in kept.finish_rotation()} == {"now", "before"}
 
 
 @pytest.mark.parametrize(
@@ -381,7 +388,7 @@ def test_a_node_whose_sshd_does_not_read_the_next_key_says_so_and_is_waited_for(
     assert node.run("--check").returncode == 1
     assert node.run().returncode == 0
     assert node.run("--check").returncode == 0
-    assert {key.role for key in kept.finish_rotation()} == {"now"}
+    assert {key.role for key in kept.finish_rotation()} == {"now", "before"}
 
 
 FOLDER = (
@@ -400,7 +407,7 @@ def test_without_the_folder_that_systemd_makes_for_sshd_it_is_made(make_node: Ca
     node.path("/run/sshd").rmdir()
     assert node.run().returncode == 0
     assert node.path("/run/sshd").stat().st_mode & 0o777 == 0o755
-    assert {key.role for key in kept.finish_rotation()} == {"now"}
+    assert {key.role for key in kept.finish_rotation()} == {"now", "before"}
 
 
 @pytest.mark.parametrize(
@@ -423,7 +430,11 @@ def test_a_file_that_no_sshd_has_judged_stays(make_node: Callable[[str], Node], 
     assert list(kept.installed().values()) == [frozenset()]
     node.stand_in("sshd", asks)
     assert node.run().returncode == 0
-    assert {key.role for key in kept.finish_rotation()} == {"now"}
+    assert {key.role for key in kept.finish_rotation()} == {"now", "before"}
+
+
+def made_of(node: Node) -> dict[str, str]:
+    return {path.name: path.read_text() for path in files_of(node)}
 
 
 def files_of(node: Node) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Host keys, by ssh-keygen itself: made, changed in two steps, signed."""
+"""Host keys, by ssh-keygen itself: made, changed in three steps, signed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fingerprints(kept: KeyFolder) -> dict[str, str]:
     return {key.role: key.fingerprint for key in kept.present()}
 
 
-def test_a_key_is_changed_in_two_steps_and_interrupted_ones_go_on(kept: KeyFolder, tmp_path: Path) -> None:
+def test_a_key_is_changed_in_three_steps_and_interrupted_ones_go_on(kept: KeyFolder, tmp_path: Path) -> None:
     old = fingerprints(kept)["now"]
     kept.begin_rotation()
     both = fingerprints(kept)
@@ -59,7 +59,18 @@ def test_a_key_is_changed_in_two_steps_and_interrupted_ones_go_on(kept: KeyFolde
     assert (ssh / "sshd_config.d/10-hpctools-host-keys.conf").read_text() == text
     assert len(kept.known_hosts(["login.uni.example"]).splitlines()) == 2
     kept.finish_rotation()
+    assert fingerprints(kept) == {"now": both["next"], "before": old}
+    assert kept.install(ssh).splitlines()[1:] == [
+        f"HostKey {ssh}/ssh_host_ed25519_key", f"HostKey {ssh}/ssh_host_ed25519_key.before",
+    ]  # fmt: skip
+    assert len(kept.known_hosts(["login.uni.example"]).splitlines()) == 2
+    with pytest.raises(UsageError, match="its old keys are still in use"):
+        kept.begin_rotation()
+    kept.retire()
     assert fingerprints(kept) == {"now": both["next"]}
+    assert public_of(kept.path / "ssh_host_ed25519_key.old") == old
+    with pytest.raises(UsageError, match="no old keys that could go"):
+        kept.retire()
     kept.install(ssh)
     assert sorted(path.name for path in ssh.glob("ssh_host*")) == [
         "ssh_host_ed25519_key", "ssh_host_ed25519_key.pub",
@@ -94,14 +105,14 @@ def test_the_old_key_stays_until_every_node_has_said_that_it_has_the_next(
     kept.install(places[1], "login-2")
     with pytest.raises(HpctoolsError, match=r"and login-3 did not say so"):
         kept.finish_rotation(["login-2", "login-3"])
-    assert {key.role for key in kept.finish_rotation()} == {"now"}
+    assert {key.role for key in kept.finish_rotation()} == {"now", "before"}
 
 
 def test_nobody_has_said_anything(kept: KeyFolder) -> None:
     kept.begin_rotation()
     with pytest.raises(HpctoolsError, match="no login node has said so"):
         kept.finish_rotation()
-    assert {key.role for key in kept.finish_rotation(force=True)} == {"now"}
+    assert {key.role for key in kept.finish_rotation(force=True)} == {"now", "before"}
 
 
 @pytest.mark.parametrize("calls", range(8))
@@ -115,7 +126,7 @@ def test_a_rotation_whose_end_is_killed_anywhere_is_ended_by_the_next(
     for name in ("ssh_host_ed25519_key.pub", "ssh_host_ed25519_key.next.pub"):
         kept.sign(kept.path / name, ["login.uni.example"])
     kept.install(tmp_path / "ssh")
-    following = fingerprints(kept)["next"]
+    old, following = fingerprints(kept)["now"], fingerprints(kept)["next"]
     left = iter(range(calls))
 
     def dying(real: Callable[..., object]) -> Callable[..., object]:
@@ -132,7 +143,8 @@ def test_a_rotation_whose_end_is_killed_anywhere_is_ended_by_the_next(
         kept.finish_rotation()
     with suppress(UsageError):  # it was through
         kept.finish_rotation()
-    assert {role for role in fingerprints(kept) if role != "authority"} == {"now"}
+    assert {role for role in fingerprints(kept) if role != "authority"} == {"now", "before"}
+    assert fingerprints(kept)["before"] == old
     assert fingerprints(kept)["now"] == following == public_of(kept.path / "ssh_host_ed25519_key.pub")
     assert [each.key for each in kept.certificates()] == [following]
     assert not (kept.path / "ssh_host_ed25519_key.next.pub").exists()
@@ -217,8 +229,9 @@ def door(kept: KeyFolder, tmp_path: Path) -> Iterator[Door]:
 class Door:
     """A real sshd and a real ssh."""
 
-    def __init__(self, kept: KeyFolder, folder: Path) -> None:
-        self.kept, self.folder = kept, folder
+    def __init__(self, kept: KeyFolder, folder: Path, node: str = "") -> None:
+        self.kept, self.folder, self.node = kept, folder, node
+        folder.mkdir(exist_ok=True)
         self.port = ports.choose(["sshd"])["sshd"]
         self.process: subprocess.Popen[bytes] | None = None
         self.options: list[str] = []
@@ -231,7 +244,7 @@ class Door:
     def serve(self) -> None:
         """Begin anew with the keys of now; it answers when this returns."""
         self.end()
-        self.kept.install(self.folder / "ssh")
+        self.kept.install(self.folder / "ssh", self.node)
         lines = [
             f"Include {self.folder}/ssh/sshd_config.d/*.conf",
             f"Port {self.port}", "ListenAddress 127.0.0.1", "PidFile none", "UsePAM no",
