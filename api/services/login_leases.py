@@ -23,6 +23,7 @@ from api.services.login_administrators import is_remembered
 from api.services.login_rules import Rules
 from api.services.login_silence import NEWEST, outlast
 from hpctools.login.limits import Limits, Open, Refused, decide
+from hpctools.login.names import EVERYBODYS
 
 PLACED = "placed"
 SSM = "ssm"
@@ -104,7 +105,7 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         own = moment.rows(*own_of(asked.user))
         teller = _teller(moment, rules, asked)
         expires = moment.now + (rules.lease_seconds if teller != "sweep" else _swept_seconds(rules))
-        same = [row for row in own if _is(row, asked.node, asked.claim)]
+        same = [row for row in own if _is(row, asked.node, asked.claim)] or _told_of(moment, asked)
         same = [row for row in same if row.expires_at > moment.now or teller == "nobody"]
         if same:
             return _asked_again(moment, same[0], teller, expires)
@@ -118,6 +119,17 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         moment.later(NEW, row)
         take_places(moment, asked.node, 1 - gone)
     return None
+
+
+def _told_of(moment: Moment, asked: Asked) -> Sequence[Any]:
+    """A session that its node's agent has told of as somebody else's: the node knows as whom it runs.
+
+    Who asks of Session Manager's has the account from AWS's names for people, which may be others.
+    """
+    if asked.kind != SSM:
+        return ()
+    told = and_(_own_claim(asked.node, asked.claim), LEASES.c.seen, LEASES.c.user != EVERYBODYS)
+    return moment.rows(select(LEASES).where(told))
 
 
 def _asked_again(moment: Moment, row: Any, teller: _Teller, expires: int) -> Refused | None:

@@ -20,10 +20,11 @@ from api.services.login_administrators import remember, told_of
 from api.services.login_agents import former_agents, is_of_another_machine
 from api.services.login_excess import ASKS_NOBODY, end_excess
 from api.services.login_forgetting import forget_the_silent, moved
-from api.services.login_leases import PLACED, TMUX, Asked, lease_row, place_claim
+from api.services.login_leases import PLACED, SSM, TMUX, Asked, lease_row, place_claim
 from api.services.login_nodes import drain_of
 from api.services.login_rules import Rules
 from api.services.login_silence import NEWEST, outlast
+from hpctools.login.names import EVERYBODYS
 
 _log = logging.getLogger("hpctools.api")
 
@@ -51,6 +52,11 @@ _PROLONG = (
     update(LEASES)
     .where(LEASES.c.node == bindparam("at"), LEASES.c.kind != PLACED)
     .values(expires_at=bindparam("until"))
+)
+_GIVE = (
+    update(LEASES)
+    .where(LEASES.c.node == bindparam("at"), LEASES.c.claim == bindparam("which"))
+    .values({name: bindparam(name) for name in ("user", "department", "administrator")} | {"audited": False})
 )
 _FORGET = delete(LEASES).where(
     or_(
@@ -189,7 +195,10 @@ def _hear(moment: Moment, report: Report, known: Sequence[Any], drained: bool, r
 
 
 def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any], set[str]]:
-    """Bring the node's leases to what is open there; the rows that are left, and the claims that are new."""
+    """Bring the node's leases to what is open there; the rows that are left.
+
+    With them the claims that are new, or somebody else's than was thought.
+    """
     here = moment.rows(_LEASES_HERE, {"at": report.node})
     known = {row.claim: row for row in here if row.kind != PLACED}
     told = {session.claim: session for session in report.sessions}
@@ -208,6 +217,9 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any],
     for first in range(0, len(gone), _CHUNK):
         moment.execute(delete(LEASES).where(LEASES.c.id.in_(gone[first : first + _CHUNK])))
     _set(moment, new_here, seen=True)
+    others = [told[claim] for claim, row in known.items() if claim in told and _is_anothers(row, told[claim])]
+    for session in others:
+        moment.execute(_GIVE, _owned(report.node, session, rules))
     # The node knows groups, which whoever opened the lease did not.
     risen = [row.id for claim, row in known.items() if not row.administrator and _is_one(told.get(claim))]
     _set(moment, risen, administrator=True)
@@ -217,7 +229,24 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any],
     moment.execute(_PROLONG, {"at": report.node, "until": expires})
     if new:
         moment.execute(insert(LEASES), [_row(report.node, each, rules, moment.now, expires) for each in new])
-    return moment.rows(_LEASES_HERE, {"at": report.node}), {each.claim for each in new}
+    return moment.rows(_LEASES_HERE, {"at": report.node}), {each.claim for each in (*new, *others)}
+
+
+def _is_anothers(row: Any, session: OpenSession) -> bool:
+    """Whether a node tells for the first time of a session that was asked for as another account's.
+
+    Of Session Manager's the node knows as whom they run, unless that is everybody's account.
+    """
+    if row.seen or row.kind != SSM or session.kind != SSM:
+        return False
+    return session.user not in (row.user, EVERYBODYS)
+
+
+def _owned(node: str, session: OpenSession, rules: Rules) -> dict[str, Any]:
+    """Whose a session is, for `_GIVE`."""
+    administrator = session.administrator or session.user in rules.administrators
+    owner = {"user": session.user, "department": rules.department(session.user)}
+    return {"at": node, "which": session.claim, "administrator": administrator, **owner}
 
 
 def _put_right(moment: Moment, rules: Rules, known: Iterable[Any]) -> None:

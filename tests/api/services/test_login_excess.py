@@ -166,3 +166,33 @@ def test_where_limits_are_lifted_they_are_for_session_manager_too(desk: Desk) ->
     assert desk.open("login-3", "uni-3", kind="ssm") is not None
     desk.report("login-2", unlimited=False)
     assert desk.open("login-2", "uni-4", kind="ssm") is not None
+
+
+def test_whose_a_session_is_the_node_says_and_not_who_asked_first_or_last(desk: Desk) -> None:
+    """AWS's name of a person (`Anna.Smith@...`) may be another one than the account that Run As gives."""
+    desk.report("login-1", fresh("anna-1", "asmith"))
+    assert desk.open("login-1", "anna-1", "anna", kind="ssm") is None
+    assert (desk.claims("anna"), desk.claims("asmith")) == ([], ["anna-1"])
+    assert desk.open("login-2", "anna-2", "anna", kind="ssm") is None
+    desk.report("login-2", fresh("anna-2", "asmith"))
+    assert (desk.claims("anna"), desk.claims("asmith")) == ([], ["anna-1", "anna-2"])
+    assert desk.open("login-3", "3-1", "asmith") is not None
+    assert {each.department for each in sessions(desk.store, {"asmith"})} == {desk.rules.department("asmith")}
+
+
+def test_a_session_that_was_counted_for_another_account_is_one_too_many_for_its_own(desk: Desk) -> None:
+    assert (desk.open("login-1", "1-1"), desk.open("login-2", "2-1")) == (None, None)
+    assert desk.open("login-3", "uni-3", "anna", kind="ssm") is None
+    told = desk.report("login-3", fresh("uni-3"))
+    assert told.end == ("uni-3",)
+    assert told.tell["uni-3"].startswith("nlp1: you have 2 sessions on the login nodes")
+    assert desk.open("login-3", "uni-3", "anna", kind="ssm") is not None
+
+
+@pytest.mark.parametrize("first", ["node", "function"])
+def test_a_node_that_knows_everybodys_account_only_changes_nobodys_session(desk: Desk, first: str) -> None:
+    if first == "node":
+        desk.report("login-1", fresh("uni-1", "ssm-user"))
+    assert desk.open("login-1", "uni-1", kind="ssm") is None
+    desk.report("login-1", fresh("uni-1", "ssm-user"))
+    assert (desk.claims(), desk.claims("ssm-user")) == (["uni-1"], [])
