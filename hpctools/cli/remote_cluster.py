@@ -86,19 +86,23 @@ def tell(program: str) -> Callable[[str], None]:
 
 
 def take_cluster(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """`--cluster NAME` of a command's words, and the others; None when it is not among them.
+    """`--cluster NAME` of a command's words, the last where there are several (an alias has one), and the
+    others; None when it is not among them.
 
     Raises:
         UsageError: it has no value.
     """
-    rest, name = list(words), None
-    for index, word in enumerate(words):
-        if word == "--":
-            break
+    name: str | None = None
+    rest: list[str] = []
+    left = list(words)
+    while left and left[0] != "--":
+        word = left.pop(0)
         if word.startswith("--cluster="):
-            return word.partition("=")[2], [*words[:index], *words[index + 1 :]]
-        if word == "--cluster":
-            if index + 1 == len(words):
-                raise UsageError("--cluster needs a name", "give --cluster NAME")
-            return words[index + 1], [*words[:index], *words[index + 2 :]]
-    return name, rest
+            name = word.partition("=")[2]
+        elif word == "--cluster" and not left:
+            raise UsageError("--cluster needs a name", "give --cluster NAME")
+        elif word == "--cluster":
+            name = left.pop(0)
+        else:
+            rest.append(word)
+    return name, [*rest, *left]

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from hpctools.cli import elsewhere, hp_cancel, hp_status
+from hpctools.cli.remote_cluster import take_cluster
 from hpctools.remote import diary
 
 ONE, TWO, NEW = (f"{name}-0123456789ab" for name in ("one", "two", "new"))
@@ -75,3 +76,12 @@ def test_a_cluster_that_is_cut_short_is_not_here(
     """`hp-status --clus uni` said that there are no runs."""
     assert (program.main(["--clus", "uni", ONE]), asked) == (2, [])
     assert "write all of it: --cluster uni" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--cluster", "uni", "--cluster=centre"], ["--cluster=uni", "--cluster", "centre"]]
+)
+def test_of_two_clusters_the_last_is_asked_and_the_first_asks_nobody(words: list[str]) -> None:
+    """An alias names one: the login node of that one logged in at the other, or tried to."""
+    assert take_cluster([*words, ONE]) == ("centre", [ONE])
+    assert take_cluster([*words, "--", "--cluster"]) == ("centre", ["--", "--cluster"])
