@@ -281,6 +281,8 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
     # Files before the one in which the line broke have been sent; its offset is no other file's.
     place = paths.index(begun) if begun in paths else 0
     offset = int(request.get("offset", 0)) if begun in paths else 0
+    if not job_output.is_same(Path(begun), offset, *request.get("last", (0, ""))):
+        offset = 0
     for path in paths[place:]:
         for piece in job_output.Following(Path(path), over, _still_there).pieces(offset, follow=follow):
             wire.put({"path": piece.path, "offset": piece.offset}, piece.data)

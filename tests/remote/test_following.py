@@ -207,3 +207,23 @@ def test_runs_of_an_elastic_array_are_told_apart(task: int | None, follows: bool
 def test_what_cannot_be_shown_of_an_elastic_array_is_refused(request_: Mapping[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         serving._logs(Message(request_), cast("Any", None), lambda _: 0)
+
+
+@pytest.mark.parametrize("now", ["another, and longer", "short", "zero 0 and more"])
+def test_output_that_was_begun_anew_while_the_line_was_broken_comes_from_its_beginning(
+    outputs: list[Path], monkeypatch: pytest.MonkeyPatch, now: str
+) -> None:
+    """A job was requeued meanwhile: where it is longer than before, its beginning was missing."""
+    plain = Outputs((Output(str(outputs[0])),), array=False)
+    monkeypatch.setattr(job_output, "outputs", lambda *_, errors: plain)
+    line = Breaking(1)
+    really = line.drop
+
+    def drop() -> None:
+        outputs[0].write_text(now)
+        really()
+
+    monkeypatch.setattr(line, "drop", drop)
+    got: list[bytes] = []
+    follow(cast("Any", line), Wanted(NAME), lambda path, data: got.append(data))
+    assert got == [b"zero 0", now.removeprefix("zero 0").encode()]
