@@ -94,7 +94,14 @@ _SESSION: _Words = {
     "ending": FLAG,
 }
 _DRAIN: _Words = {"node": TEXT, "known?": FLAG}
-_HEARD: _Words = {"taken": FLAG, "draining": FLAG, "why": TEXT, "end": Each(TEXT), "tell?": ByName(TEXT)}
+_HEARD: _Words = {
+    "taken": FLAG,
+    "draining": FLAG,
+    "why": TEXT,
+    "end": Each(TEXT),
+    "tell?": ByName(TEXT),
+    "lease_seconds?": NUMBER,
+}
 _VERSION: _Words = {
     "budget": {
         **dict.fromkeys(("currency", "period", "carry_over"), TEXT),

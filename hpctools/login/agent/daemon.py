@@ -112,10 +112,15 @@ def serve(settings: Settings, service: Service | None, quick: Service | None = N
         stack.enter_context(_limits_lifted(agent))
         _log.info("%s: the agent serves", agent.name)
         while not stopping:
-            agent.wake.wait(settings.every)
+            agent.wake.wait(_pause(settings, agent))
             agent.wake.clear()
             if not stopping:
                 _look(agent)
+
+
+def _pause(settings: Settings, agent: Agent) -> float:
+    """Seconds until the next look; the site file may have another heartbeat since the settings were made."""
+    return min(settings.every, max(1.0, agent.reporter.heartbeat / 3))
 
 
 @contextmanager

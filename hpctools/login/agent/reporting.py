@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -70,6 +71,7 @@ class Reporter:
 
     Attributes:
         doubled: why nothing that is said here counts: another machine has this node's name.
+        heartbeat: seconds after a report for which its sessions count, as the service has it now.
     """
 
     def __init__(self, own: Self, service: Service | None, monotonic: Callable[[], float]) -> None:
@@ -79,6 +81,7 @@ class Reporter:
         self.silent_since: float | None = None
         self._said: type[HpctoolsError] | None = None
         self.doubled: ConflictError | None = None
+        self.heartbeat = math.inf
         self.failures = 0
         self.reports = 0
 
@@ -108,12 +111,12 @@ class Reporter:
         if claims is not None:
             self._add_claims(body, claims)
         try:
-            heard = _heard(
-                self._service.ask("PUT", f"/v1/login/nodes/{quote(self._own.name, safe='')}/report", body)
-            )
+            path = f"/v1/login/nodes/{quote(self._own.name, safe='')}/report"
+            answer = self._service.ask("PUT", path, body)
         except HpctoolsError as error:
             self._silent(error)
             return None
+        heard, self.heartbeat = _heard(answer), float(answer.get("lease_seconds", self.heartbeat))
         self.reports += 1
         if self.silent_since is not None:
             _log.info("the service answers again")

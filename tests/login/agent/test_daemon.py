@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.errors import UnreachableError
 from hpctools.login.agent import daemon
 from hpctools.login.agent.daemon import serve
 from hpctools.login.agent.listening import ask_door
 from hpctools.login.agent.settings import Settings
-from tests.login.agent.made_agent import made_agent
+from tests.login.agent.made_agent import FakeService, made_agent
 
 
 def test_an_agent_whose_first_look_fails_serves_all_the_same(
@@ -33,3 +34,16 @@ def test_an_agent_whose_first_look_fails_serves_all_the_same(
     monkeypatch.setattr(daemon, "_stop_at_signals", lambda _: stopping)
     serve(Settings(socket=str(door), check_address="127.0.0.1", check_port=0, metrics_port=0), None)
     assert answers == ["login-1"]
+
+
+def test_a_shorter_heartbeat_of_the_service_is_kept_by_agents_with_older_settings(tmp_path: Path) -> None:
+    """Their reports were further apart than their sessions counted: in between nobody had any."""
+    heard = {"taken": True, "draining": False, "why": "", "end": []}
+    service = FakeService(heard, {**heard, "lease_seconds": 12}, UnreachableError("gone"))
+    agent, settings = made_agent(tmp_path, service=service), Settings(every=20.0)
+    pauses = [daemon._pause(settings, agent)]  # an older service does not say
+    for _ in range(2):
+        agent.look()
+        pauses.append(daemon._pause(settings, agent))
+    assert pauses == [20.0, 4.0, 4.0]
+    assert daemon._pause(Settings(every=2.0), agent) == 2.0
