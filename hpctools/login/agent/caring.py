@@ -153,22 +153,13 @@ class Carer:
             if not isinstance(error, CommandTimeout):
                 _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
 
-    def _remembered(self) -> Iterable[int]:
-        try:
-            found = json.loads(self._memory.read_text()) if self._memory is not None else []
-        except (OSError, ValueError):
-            return []
-        return [uid for uid in found if isinstance(uid, int)] if isinstance(found, list) else []
+    def _remembered(self) -> Sequence[int]:
+        return _remembered(self._memory) if self._memory is not None else ()
 
     def _remember(self) -> None:
         limited = sorted(uid for uid, limit in self._told.items() if limit != Limits())
-        if self._memory is None or sorted(self._remembered()) == limited:
-            return
-        try:
-            self._memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._memory.write_text(json.dumps(limited) + "\n")
-        except OSError as error:
-            _log.error("should this agent be killed, nobody will know whom it has limited: %s", error)
+        if self._memory is not None:
+            _remember(self._memory, limited)
 
     def _forget(self, processes: Iterable[Process]) -> None:
         """Who comes back has processes that are in no limit, unless the limit adopts them: that one is kept.
@@ -203,3 +194,33 @@ class Carer:
     def standings(self) -> Mapping[str, Standing]:
         """How those stand who are not clean."""
         return {user_name(uid): standing for uid, standing in self._standings.items()}
+
+
+def lift_left(slices: Slices, memory: Path) -> None:
+    """Lift what an agent before this one has limited, where this one limits nobody.
+
+    Args:
+        memory: as of `Carer`.
+    """
+    failed = slices.lift(_remembered(memory))
+    for uid, error in failed.items():
+        _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
+    _remember(memory, sorted(failed))
+
+
+def _remembered(memory: Path) -> Sequence[int]:
+    try:
+        found = json.loads(memory.read_text())
+    except (OSError, ValueError):
+        return []
+    return [uid for uid in found if isinstance(uid, int)] if isinstance(found, list) else []
+
+
+def _remember(memory: Path, limited: Sequence[int]) -> None:
+    if sorted(_remembered(memory)) == limited:
+        return
+    try:
+        memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        memory.write_text(json.dumps(limited) + "\n")
+    except OSError as error:
+        _log.error("should this agent be killed, nobody will know whom it has limited: %s", error)

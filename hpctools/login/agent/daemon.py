@@ -17,7 +17,7 @@ from hpctools.errors import UnreachableError
 from hpctools.login.agent import address
 from hpctools.login.agent.administrators import administrator_check
 from hpctools.login.agent.agent import Agent, Ended
-from hpctools.login.agent.caring import Carer
+from hpctools.login.agent.caring import Carer, lift_left
 from hpctools.login.agent.door import Door
 from hpctools.login.agent.drained import DrainFile, Word
 from hpctools.login.agent.ends import Ends
@@ -85,9 +85,13 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
     if settings.sshd_port:
         agent.own_sshd = OwnSshd(Knock(settings.sshd_port, time.monotonic).ask)
     if settings.care is not None:
-        limited = Path(settings.state) / "limited.json"
-        agent.carer = Carer(settings.care, find_slices(), agent.tell_user, administrators, limited)
+        slices, limited = find_slices(), _limited(settings)
+        agent.carer = Carer(settings.care, slices, agent.tell_user, administrators, limited)
     return agent
+
+
+def _limited(settings: Settings) -> Path:
+    return Path(settings.state) / "limited.json"
 
 
 def serve(settings: Settings, service: Service | None, quick: Service | None = None) -> None:
@@ -109,7 +113,7 @@ def serve(settings: Settings, service: Service | None, quick: Service | None = N
             stack.enter_context(_ends_heard(agent))
         _look(agent)
         stack.enter_context(_listening(settings, agent, quick or service))
-        stack.enter_context(_limits_lifted(agent))
+        stack.enter_context(_limits_lifted(settings, agent))
         _log.info("%s: the agent serves", agent.name)
         while not stopping:
             agent.wake.wait(_pause(settings, agent))
@@ -124,10 +128,12 @@ def _pause(settings: Settings, agent: Agent) -> float:
 
 
 @contextmanager
-def _limits_lifted(agent: Agent) -> Iterator[None]:
-    """Nobody stays limited by an agent that no longer runs."""
+def _limits_lifted(settings: Settings, agent: Agent) -> Iterator[None]:
+    """Nobody stays limited by an agent that no longer runs, also where this one has no care."""
     if agent.carer is not None:
         agent.carer.release()
+    else:
+        lift_left(find_slices(), _limited(settings))
     try:
         yield
     finally:

@@ -11,7 +11,9 @@ from hpctools.login.agent import daemon
 from hpctools.login.agent.daemon import serve
 from hpctools.login.agent.listening import ask_door
 from hpctools.login.agent.settings import Settings
+from hpctools.login.care import Limits
 from tests.login.agent.made_agent import FakeService, made_agent
+from tests.login.agent.test_caring import FakeSlices
 
 
 def test_an_agent_whose_first_look_fails_serves_all_the_same(
@@ -47,3 +49,19 @@ def test_a_shorter_heartbeat_of_the_service_is_kept_by_agents_with_older_setting
         pauses.append(daemon._pause(settings, agent))
     assert pauses == [20.0, 4.0, 4.0]
     assert daemon._pause(Settings(every=2.0), agent) == 2.0
+
+
+def test_whom_a_killed_agent_has_limited_is_free_where_care_is_taken_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody read its note then: their limits stayed until the next boot."""
+    slices, note = FakeSlices(), tmp_path / "limited.json"
+    monkeypatch.setattr(daemon, "find_slices", lambda: slices)
+    note.write_text("[54321, 54322]")
+    with daemon._limits_lifted(Settings(state=str(tmp_path)), made_agent(tmp_path)):
+        assert slices.told == [(54321, Limits()), (54322, Limits())]
+    assert note.read_text() == "[]\n"
+    slices.broken = True
+    note.write_text("[54321]")
+    with daemon._limits_lifted(Settings(state=str(tmp_path)), made_agent(tmp_path)):
+        assert note.read_text() == "[54321]"  # for the next agent
