@@ -149,7 +149,8 @@ def _draw_size(axes: Axes, course: Course, limits: tuple[int, int], divisor: flo
     seconds = [*(each / divisor for each in course.size.seconds), course.seconds / divisor]
     values = [*course.size.values, course.size.values[-1]]
     axes.fill_between(seconds, values, step="post", color=_SIZE, alpha=0.16, linewidth=0)
-    axes.step(seconds, values, where="post", color=_SIZE, linewidth=1.6)
+    dot = "" if course.seconds else "o"  # a line of no length is not seen
+    axes.step(seconds, values, where="post", color=_SIZE, linewidth=1.6, marker=dot, clip_on=not dot)
     for limit in limits:
         axes.axhline(limit, color=_MUTED, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.set_ylim(0, max(*values, *limits) * 1.12)
@@ -159,7 +160,9 @@ def _draw_size(axes: Axes, course: Course, limits: tuple[int, int], divisor: flo
 
 def _draw_line(axes: Axes, series: Series, divisor: float, colour: str, label: str) -> None:
     values = [max(-_MOST, min(_MOST, each)) for each in series.values]
-    axes.plot([each / divisor for each in series.seconds], values, color=colour, linewidth=1.4)
+    dot = "o" if len(values) == 1 else ""
+    seconds = [each / divisor for each in series.seconds]
+    axes.plot(seconds, values, color=colour, linewidth=1.4, marker=dot, clip_on=not dot)
     axes.set_ylabel(label)
     if not series.values:
         axes.text(0.5, 0.5, "not known", transform=axes.transAxes, ha="center", va="center", color=_MUTED)
