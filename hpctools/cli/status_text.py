@@ -17,6 +17,7 @@ _COLOURS = {"running": 32, "finished": 36, "pending": 33, "starting": 33, "faile
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LABEL = 14  # characters before the text of each matter
 _LONGEST_LINE = 60
+_MANY_DIGITS = 1e7
 _COLUMNS = ("RUN", "STATE", "NODES", "STEP", "LOSS", "THROUGHPUT", "CREATED")
 
 
@@ -70,7 +71,7 @@ def _row(run: Overview) -> tuple[str, ...]:
         run.state,
         f"{len(status.nodes)} of {status.min_nodes}..{status.max_nodes}",
         _step(run),
-        _number(status.loss, ".4f"),
+        _loss(status),
         _speed(status) or "-",
         local_time(run.created),
     )
@@ -83,7 +84,7 @@ def _matters(
     nodes = f" ({' '.join(status.nodes)})" if status.nodes else ""
     yield "nodes", f"{len(status.nodes)} of {status.min_nodes}..{status.max_nodes}{nodes}"
     yield "workers", f"{status.world_size} in generation {status.generation}"
-    yield "step", f"{_step(run)}, loss {_number(status.loss, '.4f')}, {_speed(status) or '- samples/s'}"
+    yield "step", f"{_step(run)}, loss {_loss(status)}, {_speed(status) or '- samples/s'}"
     yield from _courses(history, columns)
     if status.last_resize:
         yield "last resize", _resize(status.last_resize)
@@ -119,6 +120,11 @@ def _speed(status: RunStatus) -> str:
     if status.samples_per_second is None and status.steps_per_second is not None:
         return f"{status.steps_per_second:.2f} steps/s"
     return f"{status.samples_per_second:.1f} samples/s" if status.samples_per_second is not None else ""
+
+
+def _loss(status: RunStatus) -> str:
+    """One that has diverged may have three hundred digits."""
+    return _number(status.loss, ".4f" if abs(status.loss or 0.0) < _MANY_DIGITS else ".4g")
 
 
 def _course(values: Sequence[float | None], legend: str, columns: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -326,6 +327,17 @@ def test_what_a_script_printed_last_does_nothing_to_the_terminal(root, slurm, ca
 def test_a_name_with_control_characters_stays_on_one_line(slurm, capfd):
     assert main(["a\n\x1b[31m"], client=lambda: slurm) == 1
     assert capfd.readouterr().err.startswith(r"hp-status: there is no run 'a\n\x1b[31m'; ")
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"), [(-1.5e300, "-1.5e+300"), (9999999.0, "9999999.0000"), (math.inf, "inf")]
+)
+def test_a_loss_that_has_diverged_stays_in_its_column(root, slurm, capfd, loss, told):
+    RunFolder(root / "train-3fa9c1").write_status(replace(STATUS, loss=loss))
+    for words in ([], ["101"]):
+        assert main(words, client=lambda: slurm) == 0
+        assert f" {told}" in (out := capfd.readouterr().out)
+        assert max(map(len, out.splitlines())) < 130
 
 
 @pytest.mark.parametrize("words", [["train-3fa9c1"], []])
