@@ -6,6 +6,10 @@ _REMEDIES = {
     "No partition specified or system default partition": (
         "this cluster has no default partition: name yours with --partition (`sinfo -s` lists them)"
     ),
+    "accounting storage is disabled": (
+        "this cluster keeps no accounts of jobs (AccountingStorageType in slurm.conf): ask its operators for "
+        "slurmdbd, or see `scontrol show job` for those that are not long over"
+    ),
 }
 
 

@@ -340,6 +340,16 @@ def test_a_loss_that_has_diverged_stays_in_its_column(root, slurm, capfd, loss, 
         assert max(map(len, out.splitlines())) < 130
 
 
+def test_on_a_cluster_without_accounting_it_says_what_can_be_done(slurm, capfd, tmp_path, monkeypatch):
+    sacct = tmp_path / "bin" / "sacct"
+    sacct.parent.mkdir()
+    sacct.write_text("#!/bin/sh\necho Slurm accounting storage is disabled >&2\nexit 1\n")
+    sacct.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sacct.parent), prepend=os.pathsep)
+    assert main(["101", "--accounting"], client=lambda: slurm) == 1
+    assert "hp-status: this cluster keeps no accounts of jobs" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["train-3fa9c1"], []])
 def test_a_loss_that_is_not_finite_is_null_in_json(root, slurm, capfd, words):
     RunFolder(root / "train-3fa9c1").write_status(replace(STATUS, loss=float("nan")))
