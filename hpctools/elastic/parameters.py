@@ -28,7 +28,7 @@ class Parameters:
     """The parameters of a model that train, and the optimizer's groups.
 
     Raises:
-        ElasticError: the optimizer steps parameters that are not the model's.
+        ElasticError: the optimizer steps parameters that are not the model's, or needs what is not there.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -37,6 +37,7 @@ class Parameters:
         self._train = [parameter.requires_grad for parameter in self._all]
         self._optimizer = optimizer
         self._groups = _sizes(optimizer)
+        _check_kind(optimizer)
         self._check_owned()
         self._looked = self._unused = 0
         self._versions = sum(each._version for each in self._all)
@@ -107,3 +108,20 @@ class Parameters:
 
 def _sizes(optimizer: torch.optim.Optimizer) -> list[int]:
     return [len(group["params"]) for group in optimizer.param_groups]
+
+
+def _check_kind(optimizer: torch.optim.Optimizer) -> None:
+    kind = type(optimizer).__name__
+    if kind == "ZeroRedundancyOptimizer":
+        raise ElasticError(
+            f"elastic.Loader: a {kind} has a part of the state only, and cannot give it to workers that join",
+            "give the optimizer that it wraps; or elastic.ShardedLoader, which shards the model, too",
+        )
+    again = [
+        each for each in optimizer.param_groups if each.get("max_iter", 1) != 1 or each.get("line_search_fn")
+    ]
+    if kind == "LBFGS" and again:
+        raise ElasticError(
+            "elastic.Loader: LBFGS evaluates loss and gradients again in its step, here of one shard alone",
+            "give max_iter=1 without line_search_fn, and step(lambda: loader.loss); or another optimizer",
+        )

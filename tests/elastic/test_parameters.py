@@ -131,3 +131,32 @@ def test_gradients_that_the_loop_wants_to_accumulate_by_itself_are_not_dropped_w
 def test_a_step_that_is_left_out_on_purpose_is_nothing_to_be_said() -> None:
     assert warned_of(lambda step: True) == warned_of(lambda step: False) == []
     assert warned_of(lambda step: step != 3, clears=True) == []
+
+
+def test_an_optimizer_that_evaluates_the_loss_again_is_refused() -> None:
+    """Its closure has one shard of the batch, and each worker another one."""
+    trained = half_frozen()
+    for more in ({}, {"max_iter": 1, "line_search_fn": "strong_wolfe"}):
+        with pytest.raises(ElasticError, match="LBFGS evaluates loss and gradients again"):
+            loader_with(trained, torch.optim.LBFGS(trained.parameters(), **more))
+    optimizer = torch.optim.LBFGS(trained.parameters(), lr=0.1, max_iter=1)
+    loader = loader_with(trained, optimizer)
+    losses = []
+    for inputs in loader:
+        if loader.backward(trained(inputs).square().mean()):
+            losses.append(optimizer.step(lambda: loader.loss))
+    assert losses[-1] < losses[0]
+
+
+class ZeroRedundancyOptimizer(torch.optim.SGD):
+    """Named as torch's, which needs a process group."""
+
+
+def test_an_optimizer_that_has_a_part_of_the_state_only_is_refused() -> None:
+    trained = half_frozen()
+    with pytest.raises(ElasticError, match="a ZeroRedundancyOptimizer has a part of the state only"):
+        loader_with(trained, ZeroRedundancyOptimizer(trained.parameters(), lr=0.1))
+
+
+def loader_with(trained: nn.Module, optimizer: torch.optim.Optimizer) -> elastic.Loader:
+    return elastic.Loader(trained, optimizer, DATA, batch_size=2, epochs=1, shards=2)
