@@ -36,6 +36,7 @@ OF_THE_PAST = (
     r"Killing job \d+: ",  # what it holds is less with the new files: lost, not wrong
     r"build_cg_bitmap: node_bitmap is NULL",  # a pending job that ended together with its partition
     r"getpwuid failed",
+    r"Can't find parent id \d+ for assoc \d+",  # of accounts that were moved; slurmdbd tells it anew
     r"Reservation \S+ has ",  # what becomes of it is told by the line about its record
 )
 # Not marked as an error, and still one: what should have written the file did not.

@@ -222,6 +222,7 @@ def test_jobs_that_a_configuration_loses_are_told_apart_from_its_faults() -> Non
         "error: Invalid partition (nlp) for JobId=8",
         "error: _validate_node_gres_cnt: Killing job 6: gres/gpu count mismatch on node reserved-1 (8 != 4)",
         "error: build_cg_bitmap: node_bitmap is NULL",
+        "error: Can't find parent id 3 for assoc 10, this should never happen.",
         "error: Invalid partition (nlp) for JobId=5",
     )
     seen = Booted("22.05.8", lines, True, None, ended_jobs=(9,), past_jobs=(4, 5))
