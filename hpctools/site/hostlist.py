@@ -14,6 +14,7 @@ from hpctools.site.scalars import refuse
 MOST_NODES = 65_536
 """slurm.h MAX_SLURM_NODES: no cluster has more."""
 
+_RESERVED = ("all", "default")  # slurm.conf(5), NodeName
 _EXPECTED = "a host list such as gpu[01-08,11],login"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _ITEM = re.compile(r"[A-Za-z0-9._-]*(?:\[[0-9,-]+\][A-Za-z0-9._-]*)*", re.ASCII)
@@ -85,9 +86,12 @@ def _check(value: object) -> str:
     if not isinstance(value, str):
         refuse(_EXPECTED)
     try:
-        expand(value)
+        names = expand(value)
     except ValueError as error:
         refuse(str(error))
+    for name in names:
+        if name.lower() in _RESERVED:
+            refuse(f"another name: {name!r} has a meaning of its own in Slurm")
     return value
 
 

@@ -173,6 +173,12 @@ def test_a_time_limit_of_nothing_is_a_finding(key: str) -> None:
     assert [each.expected for each in caught.value.findings] == ["at least 00:00:01"]
 
 
+@pytest.mark.parametrize("name", ["ALL", "default", "cpu1,All"])
+def test_a_node_whose_name_slurm_takes_for_others_is_a_finding(name: str) -> None:
+    with pytest.raises(InvalidSiteError, match="has a meaning of its own in Slurm"):
+        loads(MINIMAL.replace("count: 2", f'nodes: "{name}"'))
+
+
 @pytest.mark.parametrize(
     ("limit", "most"),
     [
