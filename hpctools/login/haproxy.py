@@ -60,6 +60,9 @@ backend login
     tcp-check expect rstring ^SSH-2\\.0-
     default-server check inter {check}ms fall 3 rise 2 weight 100 agent-check agent-port {agent_port} \
 agent-inter {agent}ms init-addr last,libc,none
+    # When all nodes are full, people go there all the same, by the second line of each: nodes say no with
+    # their reason, and let administrators in. By `track` it stays without those that are down or drained.
+    option allbackups
 """
 
 
@@ -106,3 +109,7 @@ def _lines(stated: HaProxy, servers: Sequence[Server]) -> Iterator[str]:
     for server in servers:
         address = server.address if ":" in server.address else f"{server.address}:{stated.node_port}"
         yield f"    server {server.name} {address}\n"
+    for server in servers:
+        address = server.address if ":" in server.address else f"{server.address}:{stated.node_port}"
+        tracking = f"no-check no-agent-check track login/{server.name} backup"
+        yield f"    server {server.name}.full {address} {tracking}\n"

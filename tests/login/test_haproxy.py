@@ -45,7 +45,8 @@ def test_what_is_rendered_for_a_site() -> None:
         HaProxy(port=2222), [Server("login-1", "10.0.0.1"), Server("login-2", "10.0.0.2:2022")]
     )
     assert "    bind :2222\n" in text
-    assert text.endswith("    server login-1 10.0.0.1:22\n    server login-2 10.0.0.2:2022\n")
+    assert "    server login-1 10.0.0.1:22\n    server login-2 10.0.0.2:2022\n" in text
+    assert text.endswith("login-2.full 10.0.0.2:2022 no-check no-agent-check track login/login-2 backup\n")
     assert "agent-check agent-port 9123 agent-inter 2000ms" in text
 
 
@@ -119,7 +120,7 @@ class Entrance:
         lines = []
         for line in text.splitlines():
             name = line.split()[1] if line.startswith("    server ") else ""
-            port = f" agent-port {self.agents[name].server_address[1]}" if name else ""
+            port = f" agent-port {self.agents[name].server_address[1]}" if name in self.agents else ""
             lines.append(line + port)
         return "\n".join(lines) + "\n"
 
@@ -194,6 +195,25 @@ def test_people_go_where_the_agents_say(entrance: Entrance) -> None:
     entrance.nodes["login-3"] = Node("login-3", sessions=50)
     entrance.until({"login-1": ("UP", "100"), "login-2": ("UP", "100"), "login-3": ("UP", "50")})
     assert entrance.come(1) == {"login-2": 1}
+
+
+def test_when_all_nodes_are_full_people_get_there_and_are_told_so_by_the_nodes(entrance: Entrance) -> None:
+    """And administrators get in. No drained node is among these, and none whose sshd lets nobody in."""
+    entrance.nodes |= {"login-1": Node("login-1", memory=0.96), "login-2": Node("login-2", sessions=100)}
+    entrance.until({"login-1": ("UP", "0"), "login-2": ("UP", "0"), "login-3": ("UP", "100")})
+    assert entrance.come(3) == {"login-3": 3}
+    entrance.nodes["login-3"] = Node("login-3", memory=0.97)
+    entrance.until(dict.fromkeys(entrance.nodes, ("UP", "0")))
+    assert set(entrance.come(9)) == set(entrance.nodes)
+    entrance.nodes["login-3"] = Node("login-3", draining=True)
+    entrance.standings["login-2"] = "closed"
+    entrance.until({"login-1": ("UP", "0"), "login-2": ("DOWN", "0"), "login-3": ("DRAIN", "0")})
+    assert entrance.come(4) == {"login-1": 4}
+    entrance.nodes["login-1"] = Node("login-1", sessions=99)
+    entrance.until({"login-1": ("UP", "1"), "login-2": ("DOWN", "0"), "login-3": ("DRAIN", "0")})
+    entrance.nodes["login-3"], entrance.standings["login-2"] = Node("login-3"), "open"
+    entrance.until({"login-1": ("UP", "1"), "login-2": ("UP", "0"), "login-3": ("UP", "100")})
+    assert "login-2" not in entrance.come(4)
 
 
 def test_an_sshd_that_refuses_people_is_left_out_by_its_agents_word(entrance: Entrance) -> None:
