@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,9 @@ from hpctools.login.draining import Course, Shown, follow
 from hpctools.login.durations import at_clock
 
 SOCKET = Path("/run/hpctools-login/agent.sock")
+_ENDINGS = (signal.SIGTERM, signal.SIGHUP)
+_LONGEST, _CLOSING = 500, 100
+"""Characters that the service takes, and how many of them what is said of a deadline has at most."""
 _TIME = re.compile(r"(\d{1,6})([smhd]?)")
 _LONGEST = 400
 """Characters of a message: the service takes 500, and the deadline is told behind it."""
@@ -82,7 +86,7 @@ def drain(
     """Have a login node take no new sessions, tell those who are there, and wait until they have left.
 
     Sessions that are there stay; jobs are not touched. With --deadline people are reminded, and what is left
-    is ended. Ctrl-C ends the waiting only: the node stays drained.
+    is ended. Ctrl-C, or closing the terminal, ends the waiting and the deadline: the node stays drained.
 
     \b
     Examples:
@@ -94,25 +98,25 @@ def drain(
         raise UsageError("--deadline and --timeout are for --wait", "add --wait")
     if here:
         _check_not_named(node)
-        _drain_here(message, wait)
+        _drain_here(_checked(message, deadline), wait, as_json)
         return
     if len(message) > _LONGEST:
         raise UsageError(f"the message has {len(message)} characters", f"say it in {_LONGEST}")
     name = _named(node)
     service = find_service(os.environ)
-    course = _course(message, deadline, timeout)
+    course = _course(_checked(message, deadline), deadline, timeout)
     words = _Words(service, name)
-    words.drain(course.words(None))
-    if not words.known:
-        _tell_unknown(name)
     if not wait:
+        _drain_now(words, name, message)
         show(
             {"node": name, "draining": True, "why": message} if as_json else f"{name} takes no new sessions\n"
         )
         return
     tell = _to_people if not as_json else _in_words
-    with _plain_words_at_last(words, course):
-        report = follow(words, course, tell, time.monotonic, time.sleep)
+    with _endings_are_told():
+        _drain_now(words, name, course.words(None))
+        with _plain_words_at_last(words, course):
+            report = follow(words, course, tell, time.monotonic, time.sleep)
     show(report.as_json() | {"node": name} if as_json else f"{name}: {report}\n")
     if report.left:
         raise SystemExit(1)
@@ -149,6 +153,28 @@ def _course(message: str, deadline: str | None, timeout: str | None) -> Course:
     return Course(message, left, seconds_of(timeout) if timeout else None, clock)
 
 
+def _checked(message: str, deadline: str | None) -> str:
+    """The message, when people are told all of it and what is added to it.
+
+    Raises:
+        UsageError: it is too long.
+    """
+    most = _LONGEST - (_CLOSING if deadline else 0)
+    length = len(_clean(message))
+    if length > most:
+        beside = ", as the deadline is told with it" if deadline else ""
+        raise UsageError(
+            f"the message has {length} characters, and people can be told {most}{beside}", "shorten --message"
+        )
+    return message
+
+
+def _drain_now(words: _Words, name: str, why: str) -> None:
+    words.drain(why)
+    if not words.known:
+        _tell_unknown(name)
+
+
 def _tell_unknown(name: str) -> None:
     """It may come yet; but mostly it is called otherwise."""
     click.echo(
@@ -159,9 +185,31 @@ def _tell_unknown(name: str) -> None:
 
 def put_drain(service: Service, node: str, *, draining: bool, why: str) -> bool:
     """Tell the service whether a node takes sessions; returns whether it has ever heard of the node."""
-    clean = "".join(char for char in why if char.isprintable())[:500]
+    clean = _clean(why)[:_LONGEST]
     path = f"/v1/login/nodes/{quote(node, safe='')}/drain"
     return bool(service.ask("PUT", path, {"draining": draining, "why": clean}).get("known", True))
+
+
+def _clean(why: str) -> str:
+    return "".join(char for char in why if char.isprintable())
+
+
+@contextlib.contextmanager
+def _endings_are_told() -> Iterator[None]:
+    """What else ends us (`kill`, a terminal that is closed) ends the waiting as Ctrl-C does."""
+
+    def end(number: int, frame: object) -> None:
+        for each in wanted:  # a closed terminal and its shell both send one
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    wanted = [each for each in _ENDINGS if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, end) for each in wanted}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextlib.contextmanager
@@ -231,11 +279,13 @@ class _Words:
         return True
 
 
-def _drain_here(message: str, wait: bool) -> None:
+def _drain_here(message: str, wait: bool, as_json: bool) -> None:
     if wait:
         raise UsageError("--wait is not for --here", "see who is left: hpctools login here")
     found = ask_agent(SOCKET, {"ask": "drain", "draining": True, "why": message})
-    show(f"{found['node']} takes no new sessions; {len(found['sessions'])} are there\n")
+    name, count = found["node"], len(found["sessions"])
+    told = {"node": name, "draining": True, "why": message, "sessions": count}
+    show(told if as_json else f"{name} takes no new sessions; {count} are there\n")
 
 
 def _check_not_named(node: str | None) -> None:

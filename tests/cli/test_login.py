@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -189,6 +190,49 @@ def test_when_nobody_waits_any_more_no_deadline_is_promised(
     said = r"new kernel \(sessions that are left are ended (on \d+ \w+ )?at \d\d:\d\d \S+, within 2 hours\)"
     assert re.fullmatch(said, service.asked[0][2]["why"])
     assert (service.asked[-1][0], service.asked[-1][2]) == last
+
+
+@pytest.mark.parametrize("ending", [signal.SIGHUP, signal.SIGTERM])
+def test_a_waiting_that_is_ended_from_outside_promises_no_deadline_either(
+    monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
+) -> None:
+    """A terminal that is closed sends it, and its shell once more."""
+    clock = FastClock()
+
+    def end(seconds: float) -> None:
+        signal.raise_signal(ending)
+        signal.raise_signal(ending)
+
+    monkeypatch.setattr(clock, "sleep", end)
+    monkeypatch.setattr(login_drain, "time", clock)
+    there = {"sessions": [session(7, "nlp1")], "next": None}
+    drained = {"nodes": [{**NODE, "state": "draining", "why": "new kernel"}]}
+    service = FakeService({"node": "login-1"}, there, drained, {"node": "login-1"})
+    before = signal.signal(ending, lambda *_: None)
+    try:
+        words = ("drain", "login-1", "--wait", "--deadline", "2h", "--message", "new kernel")
+        assert call(monkeypatch, service, *words)[1] == 128 + ending
+    finally:
+        signal.signal(ending, before)
+    assert service.asked[-1][2] == {"draining": True, "why": "new kernel"}
+
+
+def test_a_message_that_people_would_not_be_told_all_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end was cut off, and with it the deadline."""
+    service = FakeService({"node": "login-1"})
+    words = ("drain", "login-1", "--message", "x" * 450)
+    with pytest.raises(UsageError, match="has 450 characters, and people can be told 400, as the deadline"):
+        call(monkeypatch, service, *words, "--wait", "--deadline", "2h")
+    assert call(monkeypatch, service, *words)[1] == 0
+    with pytest.raises(UsageError, match="501 characters, and people can be told 500"):
+        call(monkeypatch, service, "drain", "login-1", "--message", "x" * 501)
+
+
+def test_a_drain_here_tells_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"node": "login-1", "sessions": [{}], "draining": True}
+    monkeypatch.setattr(login_drain, "ask_agent", lambda path, question: found)
+    told, _ = call(monkeypatch, FakeService(), "drain", "--here", "--json", "--message", "disk")
+    assert json.loads(told) == {"node": "login-1", "draining": True, "why": "disk", "sessions": 1}
 
 
 @pytest.mark.parametrize(
