@@ -83,6 +83,8 @@ def test_it_shrinks_for_an_urgent_job_and_hp_cancel_ends_all_of_it(cluster: Clus
     gone = before - {job.id for job in cluster.jobs(person) if job.state == "RUNNING"}
     assert gone == {youngest.id}  # two nodes were free; one more was needed
     assert folder.jobs()[0].job_id not in gone
+    named = until(lambda: [each.detail for each in folder.events() if each.event == "preempted_by"] or None)
+    assert [each["preempted_by"]["job_id"] for each in named] == [urgent]
     seen = json.loads(cluster.inside("hp-status", folder.path.name, "--json", user=person).stdout)
     assert seen["state"] == "running"
     cancelled = cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60)
