@@ -66,7 +66,7 @@ class Writing(Trained):
 
     def __init__(self, place: Path) -> None:
         super().__init__()
-        self.origin, self.grace_seconds, self.saves = Origin("run", 1, 1), None, True
+        self.origin, self.grace, self.saves = Origin("run", 1, 1), None, True
         self.go_on, self.asked = threading.Event(), threading.Semaphore(0)
         settings = Checkpoint(every_seconds=0, every_steps=1)
         self.keeper = Keeper(settings, str(place), self, lambda: {"step": self._steps}, dict)

@@ -181,7 +181,7 @@ def runs(outputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     known = {70 + index: [{"StdOut": str(path)}] for index, path in enumerate(outputs[:3])}
     monkeypatch.setattr(scripts, "details", lambda job: known.pop(job, []))
     ended = {70: "COMPLETED", 71: "FAILED", 72: "COMPLETED"}
-    monkeypatch.setattr(scripts, "states", lambda job: [ended[job]])
+    monkeypatch.setattr(scripts, "states_of", lambda jobs: {job: [ended[job]] for job in jobs})
 
 
 @pytest.mark.usefixtures("runs")
