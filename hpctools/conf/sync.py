@@ -250,7 +250,7 @@ def _removed(gone: Sequence[AccountChange], found: AccountDifference) -> Iterato
 
 
 def _removed_people(gone: Sequence[AccountChange], found: AccountDifference) -> Iterator[Call]:
-    """Those who leave altogether last, and apart: 22.05.8 refuses default accounts in one call with others."""
+    """Who leaves altogether goes last, and apart: 22.05 refuses default accounts in one call with others."""
 
     def is_last(change: AccountChange) -> bool:
         return (change.name, change.account) in found.last

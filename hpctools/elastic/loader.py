@@ -196,10 +196,7 @@ class Loader(Held):
     @property
     def scale_config(self) -> Mapping[str, Any]:
         """What the policy says for the present number of nodes (while we practise the least), or nothing."""
-        if self._spec is None:
-            return {}
-        nodes = self.world_size // self._spec.workers_per_node or self._spec.allowed_sizes[0]
-        return self._spec.elastic_policy.config(nodes)
+        return {} if self._spec is None else self._spec.config_of(self.world_size)
 
     def report(self, **numbers: float) -> None:
         """Tell the run numbers of your own, for its status and the recovery policy's rules.

@@ -102,6 +102,10 @@ class RunSpec:
         """How the run may grow and shrink."""
         return ElasticPolicy.from_json({**self.policy, "sizes": self.allowed_sizes})
 
+    def config_of(self, workers: int) -> Mapping[str, Any]:
+        """What the policy's `scale_config` says for so many workers; 0: for the least number of nodes."""
+        return self.elastic_policy.config(workers // self.workers_per_node or self.allowed_sizes[0])
+
     @property
     def graceful_seconds(self) -> float:
         """What those that leave have in all: GraceTime, or less if the policy says so.

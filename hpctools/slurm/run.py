@@ -21,8 +21,8 @@ from typing import IO, NoReturn
 
 from hpctools.errors import CommandError, CommandTimeout
 
-# What sacctmgr says after the reason of a refusal: on 26.05, now and then, that slurmdbd has hung up; what it makes
-# of a value that it has just called bad; and what became of a deletion.
+# What sacctmgr says after the reason of a refusal: on 26.05, now and then, that slurmdbd has hung up; what it
+# makes of a value that it has just called bad; and what became of a deletion.
 _FAREWELL = re.compile(
     r"^.*Getting response to message type: DBD_FINI\n?|(?<=\n) Unknown option: .*\n?"
     r"|(?<=\n) Use keyword '\w+' to modify condition\n?|(?<=\n) Changes Discarded\n?",
