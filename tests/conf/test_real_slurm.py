@@ -109,9 +109,9 @@ def test_shared_partitions_are_open_to_whom_the_site_says(seen: Any) -> None:
         "MaxNodes",
     )
     assert {name: tuple(row[key] for key in keys) for name, row in partitions.items()} == {
-        "bio": ("NO", "bio", "normal,urgent,spare", "10", "NO", "NONE", "UNLIMITED"),
+        "bio": ("NO", "bio", "normal,urgent,elastic", "10", "NO", "NONE", "UNLIMITED"),
         "debug": ("YES", "ALL", "ALL", "1", "NO", "00:10:00", "UNLIMITED"),
-        "GPU": ("NO", "bio,art,art-a", "normal,spare", "1", "NO", "NONE", "UNLIMITED"),
+        "GPU": ("NO", "bio,art,art-a", "normal,elastic", "1", "NO", "NONE", "UNLIMITED"),
         "batch": ("NO", "ALL", "ALL", "1", "YES", "NONE", "2"),
     }
 
