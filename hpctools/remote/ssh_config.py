@@ -133,7 +133,7 @@ def interpret(alias: str, stated: Stated, user: str = "") -> HostSettings:
 
     return HostSettings(
         alias=alias,
-        host=expand(host, {**tokens, "h": alias}),
+        host=host,
         port=int(port) if port.isdecimal() else 22,
         user=who,
         known_as=one("hostkeyalias"),

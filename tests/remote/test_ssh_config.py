@@ -117,6 +117,12 @@ def test_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     assert expand("${PLACE}/%h/%%h/%q/${MISSING}", tokens) == "there/host/%h/%q/${MISSING}"
 
 
+@pytest.mark.parametrize("host", ["fe80::1%lo", "fe80::1%ib0", "fe80::1%docker0"])
+def test_an_address_keeps_its_zone(host: str) -> None:
+    """ssh has put in what stands for %h and the like; %l was this machine's name, and %i the uid."""
+    assert interpret("node", {"hostname": [host]}, "me").host == host
+
+
 def test_known_hosts_files_with_spaces_and_none_in_the_present_folder(tmp_path: Path) -> None:
     """`ssh -G` quotes nothing: the second word would be a file of the folder where somebody is."""
     (tmp_path / "config").write_text(
