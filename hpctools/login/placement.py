@@ -230,15 +230,20 @@ def _home(wish: Wish, nodes: Sequence[Node], policy: Policy) -> tuple[Node | Non
     known.sort(key=lambda node: (not wish.homes[node.name].tmux, -wish.homes[node.name].sessions, node.name))
     lost = ""
     for node in known:
-        state = "silent" if node.name in wish.avoid else policy.state(node)
-        if state == "up" or (state == "full" and not _at_limit(node, policy)):
+        state = policy.state(node)
+        takes = state == "up" or (state == "full" and not _at_limit(node, policy))
+        if takes and node.name not in wish.avoid:
             return node, ""
-        lost = lost or f"{_what(wish.homes[node.name])} on {node.name}, which {_TROUBLE[state]}; "
+        trouble = _AVOIDED if takes else _TROUBLE[state]
+        lost = lost or f"{_what(wish.homes[node.name])} on {node.name}, which {trouble}; "
     return None, lost
 
 
 def _at_limit(node: Node, policy: Policy) -> bool:
     return policy.most_sessions is not None and node.sessions >= policy.most_sessions
+
+
+_AVOIDED = "did not answer you, or is not wanted"
 
 
 _TROUBLE = {
@@ -289,4 +294,10 @@ def _nowhere(nodes: Sequence[Node], tried: Sequence[Node]) -> str:
     drained = ", ".join(node.name for node in tried)
     if not tried:
         return "all login nodes are among those that did not answer you, or are not wanted"
-    return f"{drained} {'is' if len(tried) == 1 else 'are'} being drained, and there is no other login node"
+    others = ", ".join(node.name for node in nodes if node not in tried)
+    rest = (
+        f"what else there is ({others}) did not answer you, or is not wanted"
+        if others
+        else "there is no other login node"
+    )
+    return f"{drained} {'is' if len(tried) == 1 else 'are'} being drained, and {rest}"

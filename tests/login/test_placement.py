@@ -189,6 +189,9 @@ def test_nowhere_says_why() -> None:
         "login-1, login-2 are being drained, and there is no other login node"
     )
     assert place(Wish("nlp1"), [], POLICY) == Nowhere("no login node has told of itself yet", anybody=False)
+    assert place(Wish("nlp1", avoid=("login-2",)), [drained[0], Node("login-2")], POLICY) == Nowhere(
+        "login-1 is being drained, and what else there is (login-2) did not answer you, or is not wanted"
+    )
     assert place(Wish("nlp1", avoid=("login-1",)), FOUR[:1], POLICY) == Nowhere(
         "all login nodes are among those that did not answer you, or are not wanted"
     )
@@ -207,3 +210,15 @@ def test_without_sessions_in_the_balance_the_usual_node_is_taken_however_full() 
     usual = rank("nlp1", FOUR, policy)[0].name
     full = [replace(node, sessions=500 if node.name == usual else 0) for node in FOUR]
     assert placed("nlp1", full, policy).node == usual
+
+
+@pytest.mark.parametrize(
+    ("silent_for", "said"),
+    [(0.0, "which did not answer you, or is not wanted; "), (60.0, "which does not answer; ")],
+)
+def test_a_node_that_somebody_does_not_want_is_not_called_silent(silent_for: float, said: str) -> None:
+    nodes = [Node("login-1", silent_for=silent_for), Node("login-2")]
+    wish = Wish("nlp1", homes={"login-1": Home(1, tmux=True)}, avoid=("login-1",))
+    found = place(wish, nodes, POLICY)
+    assert isinstance(found, Placed)
+    assert found.why.startswith(f"your tmux is on login-1, {said}login-2 ")
