@@ -221,7 +221,7 @@ class Agent:
     def _close_idle(self, rules: IdleSessions, sample: Sample) -> None:
         sessions = tuple(session for session in sample.sessions if not self.exempt(session.user))
         typed = self.hands.typed_at([tty for session in sessions for tty in session.ttys])
-        self._watched, acts = watch(sessions, self._watched, typed, sample.now, rules)
+        self._watched, acts = watch(sessions, self._watched, typed, (sample.at, sample.now), rules)
         for session in sessions:
             if session.key in acts:
                 self._act_on_idle(acts[session.key], session, rules)

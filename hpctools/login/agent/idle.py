@@ -33,18 +33,20 @@ Act = Literal["warn", "close"]
 
 @dataclass(frozen=True)
 class Watched:
-    """What is known of a session.
+    """What is known of a session; moments are of a clock that is never set.
 
     Attributes:
-        used: when it was last used, Unix seconds.
+        used: when it was last used.
         ticks: its `cpu_ticks` when last looked at.
         looked: when that was.
+        typed: what its terminals then said of when something was last typed: other words, and somebody typed.
         warned: when it was warned; None when it was not, or was used since.
     """
 
     used: float
     ticks: int
     looked: float
+    typed: frozenset[float]
     warned: float | None = None
 
 
@@ -52,7 +54,7 @@ def watch(
     sessions: tuple[OpenSession, ...],
     known: Mapping[str, Watched],
     typed: Mapping[str, float],
-    now: float,
+    moment: tuple[float, float],
     rules: IdleSessions,
 ) -> tuple[Mapping[str, Watched], Mapping[str, Act]]:
     """What is known now, and what is to be done, by the sessions' keys.
@@ -60,10 +62,11 @@ def watch(
     Args:
         known: of the last time.
         typed: when something was last typed, Unix seconds, by terminal.
+        moment: now, by a clock that is never set, and in Unix seconds.
     """
     watched, acts = {}, {}
     for session in sessions:
-        seen, act = _look(session, known.get(session.key), typed, now, rules)
+        seen, act = _look(session, known.get(session.key), typed, moment, rules)
         watched[session.key] = seen
         if act is not None:
             acts[session.key] = act
@@ -74,17 +77,21 @@ def _look(
     session: OpenSession,
     before: Watched | None,
     typed: Mapping[str, float],
-    now: float,
+    moment: tuple[float, float],
     rules: IdleSessions,
 ) -> tuple[Watched, Act | None]:
+    now, unix = moment
+    said = frozenset(typed[tty] for tty in session.ttys if tty in typed)
     if before is None:
         # One that is older than the agent: what ran there until now, nobody knows.
-        return Watched(now, session.cpu_ticks, now), None
-    latest = max((min(now, typed[tty]) for tty in session.ttys if tty in typed), default=0.0)
-    used = max(before.used, latest)
+        return Watched(now, session.cpu_ticks, now, said), None
+    used = before.used
+    if fresh := said - before.typed:
+        # Since the last look, then; its time is of a clock that may have been set meanwhile.
+        used = max(used, before.looked, min(now, now - (unix - max(fresh))))
     if _is_busy(session.cpu_ticks - before.ticks, now - before.looked) or _is_spared(session, rules):
         used = now
-    seen = Watched(used, session.cpu_ticks, now, before.warned if used <= before.used else None)
+    seen = Watched(used, session.cpu_ticks, now, said, before.warned if used <= before.used else None)
     if now - used < rules.after:
         return replace(seen, warned=None), None
     if seen.warned is None:

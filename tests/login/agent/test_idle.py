@@ -32,7 +32,8 @@ def course(
     last = 0.0
     for moment, seen in sessions.items():
         last = typed.get(moment, last)
-        known, acts = watch((seen,), known, {"pts/0": START + last}, START + moment, rules)
+        now = (moment, START + moment)
+        known, acts = watch((seen,), known, {"pts/0": START + last}, now, rules)
         done += [(moment, act) for act in acts.values()]
     return done
 
@@ -52,6 +53,30 @@ def test_an_agent_that_begins_anew_does_not_know_what_ran_before() -> None:
     idle = session(ticks=36_000 * TICKS)
     moments = [36_000.0, 36_010.0, 39_590.0, 39_600.0]
     assert course(dict.fromkeys(moments, idle), {}) == [(39_600.0, "warn")]
+
+
+@pytest.mark.parametrize("step", [7200.0, -7200.0])
+def test_a_clock_that_is_set_closes_nobody_and_keeps_nobody(step: float) -> None:
+    """A terminal tells a time of the clock before; idle is who typed nothing for an hour that has passed."""
+    idle, known, done = session(), dict[str, Watched](), []
+    for moment in (0.0, 1800.0, 1805.0, 3000.0, 5000.0, 5395.0, 5405.0):
+        unix = START + moment + (step if moment >= 1805.0 else 0.0)
+        typed = {"pts/0": unix - 5.0 if moment == 1800.0 else START + 1795.0 if moment > 1800.0 else START}
+        seen, acts = watch((idle,), known, typed, (moment, unix), RULES)
+        known = dict(seen)
+        done += [(moment, act) for act in acts.values()]
+    assert done == [(5395.0, "warn")]
+
+
+@pytest.mark.parametrize("step", [7200.0, -7200.0])
+def test_who_types_after_the_clock_was_set_is_not_idle(step: float) -> None:
+    idle, known = session(), dict[str, Watched]()
+    for moment in (0.0, 10.0, 3590.0, 3600.0, 7100.0):
+        unix = START + moment + (step if moment > 10.0 else 0.0)
+        typed = {"pts/0": START if moment < 3590.0 else START + step + 3585.0}
+        seen, acts = watch((idle,), known, typed, (moment, unix), RULES)
+        known = dict(seen)
+        assert acts == {}
 
 
 @pytest.mark.parametrize(
