@@ -24,6 +24,8 @@ import threading
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -36,6 +38,9 @@ LARGEST_MESSAGE = 1 << 16
 LONGEST_WORDS = 500
 PASSED_OVER = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that Slurm sends to all processes of a step: they are for the workers."""
+
+
+_MAIN_OF_OTHERS = "__mp_main__"
 
 
 @dataclass(frozen=True)
@@ -218,6 +223,8 @@ def run_program(kind: str, target: str, arguments: Sequence[str]) -> None:
     """Run a script or a module as the main program of this process, which it stays to the end."""
     sys.argv = [target, *arguments]
     sys.excepthook = _show_of_program
+    sys.modules.pop(_MAIN_OF_OTHERS, None)  # was ours when `multiprocessing` was imported
+    sys.meta_path.append(_MainOfOthers())
     if kind != FILE:
         runpy.run_module(target, run_name="__main__", alter_sys=True)
         return
@@ -231,6 +238,19 @@ def run_program(kind: str, target: str, arguments: Sequence[str]) -> None:
     with open(target, "rb") as file:  # noqa: PTH123 - as Python opens a script
         code = compile(file.read(), path, "exec", dont_inherit=True)
     exec(code, main_module.__dict__)  # noqa: S102 - it is the user's own program
+
+
+class _MainOfOthers(Loader):
+    """Finds the program's `__main__` by the name that it has in processes that `multiprocessing` spawns.
+
+    What they send back is pickled under that name. With one that is not found a pool waits for ever.
+    """
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name == _MAIN_OF_OTHERS else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[_MAIN_OF_OTHERS] = sys.modules["__main__"]
 
 
 def _show_of_program(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

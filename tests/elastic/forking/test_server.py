@@ -130,6 +130,25 @@ def test_a_forked_worker_finds_what_one_that_is_started_finds(rig: Rig, as_modul
     assert rig.warned == []
 
 
+@pytest.mark.parametrize(("kind", "target"), [("file", "work.py"), ("m", "work")])
+def test_what_processes_that_the_program_spawns_send_back_is_of_its_own_classes(
+    rig: Rig, kind: str, target: str
+) -> None:
+    """They know `__main__` by another name; a pool whose results cannot be read waits for ever."""
+    rig.script(
+        r"""
+        import pickle
+        class Result: pass
+        print(pickle.loads(b"c__mp_main__\nResult\n.") is Result)
+        """
+    )
+    server = "import multiprocessing; from hpctools.elastic.forking.server import run_program"
+    words = [sys.executable, "-c", f"{server}; run_program({kind!r}, {target!r}, ())"]
+    path = os.pathsep.join([str(rig.folder), *sys.path])
+    told = run.run(words, timeout=LIMIT, cwd=rig.folder, env={**rig.environ, "PYTHONPATH": path})
+    assert told.stdout == "True\n"
+
+
 def test_our_own_future_imports_are_not_the_programs(rig: Rig) -> None:
     script = rig.script("def mean(value: not_there): ...\n")
 
