@@ -64,12 +64,13 @@ def _chosen(asked: str | None, partitions: Sequence[Partition]) -> list[Partitio
     if asked is None:
         return [partition for partition in partitions if partition.is_default]
     by_name = {partition.name: partition for partition in partitions}
-    for name in asked.split(","):
+    names = [name for name in asked.split(",") if name]  # sbatch passes over what is empty (`nlp,`)
+    for name in names:
         if name not in by_name:
             raise SubmitError(
                 f"there is no partition {name}", f"this cluster has: {', '.join(sorted(by_name))}"
             )
-    return [by_name[name] for name in asked.split(",")]
+    return [by_name[name] for name in names]
 
 
 def _check_nodes(request: Request, chosen: Sequence[Partition]) -> None:

@@ -330,7 +330,7 @@ def _request(intent: Intent, sizes: NodeSizes, facts: Facts, array: Array | None
         sizes=sizes,
         account=intent.effective("account"),
         qos=intent.effective("qos"),
-        partitions=tuple(asked.split(",")) if asked else defaults,
+        partitions=tuple(filter(None, asked.split(","))) if asked else defaults,
         per_node={"cpu": inheritance.cpus_per_node(intent), **({} if gpus is None else {"gres/gpu": gpus})},
         minutes=_minutes(intent),
         begins_later=intent.effective("begin") is not None,

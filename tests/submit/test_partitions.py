@@ -90,6 +90,12 @@ def test_one_of_several_partitions_is_enough() -> None:
     assert "partition dl,any is not for jobs of QoS elastic" in refusal(narrow, replace(narrow, name="any"))
 
 
+def test_an_empty_name_among_partitions_is_passed_over_as_by_sbatch() -> None:
+    check_partitions(REQUEST, "dl,", [OPEN], LIMITS)
+    with pytest.raises(SubmitError, match="there is no partition cv;"):
+        check_partitions(REQUEST, ",cv", [OPEN], LIMITS)
+
+
 def test_a_run_of_one_size_needs_no_elastic_qos_there() -> None:
     check_partitions(Request(NodeSizes((4,))), None, [replace(OPEN, allow_qos=("medium",))], LIMITS)
 
