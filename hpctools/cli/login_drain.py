@@ -26,8 +26,6 @@ _ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 _LONGEST, _CLOSING = 500, 100
 """Characters that the service takes, and how many of them what is said of a deadline has at most."""
 _TIME = re.compile(r"(\d{1,6})([smhd]?)")
-_LONGEST = 400
-"""Characters of a message: the service takes 500, and the deadline is told behind it."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -100,8 +98,6 @@ def drain(
         _check_not_named(node)
         _drain_here(_checked(message, deadline), wait, as_json)
         return
-    if len(message) > _LONGEST:
-        raise UsageError(f"the message has {len(message)} characters", f"say it in {_LONGEST}")
     name = _named(node)
     service = find_service(os.environ)
     course = _course(_checked(message, deadline), deadline, timeout)

@@ -241,7 +241,7 @@ def test_a_drain_here_tells_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
         (("drain",), "which node"),
         (("drain", "login-1", "--deadline", "2h"), "are for --wait"),
         (("drain", "login-1", "--wait", "--deadline", "soon"), "no time"),
-        (("drain", "login-1", "--message", "x" * 401), "the message has 401 characters"),
+        (("drain", "login-1", "--message", "x" * 501), "the message has 501 characters"),
         (("drain", "--here", "--wait"), "not for --here"),
         (("drain", "login-2", "--here"), "--here is this very node, and login-2 is named"),
         (("undrain", "login-2", "--here"), "--here is this very node, and login-2 is named"),
