@@ -60,15 +60,22 @@ class Buffers:
         From an infinity no change leads anywhere: a mask stays there, a least value that was seen leaves.
         """
         for buffer, before, part in zip(self.tensors, self._before, into, strict=True):
-            part.copy_(torch.where(before.isfinite(), buffer - before, buffer)).mul_(weight)
+            now, then = _wide(buffer), _wide(before)
+            part.copy_(torch.where(then.isfinite(), now - then, now)).mul_(weight)
 
     @torch.no_grad()
     def change(self, changes: Sequence[torch.Tensor]) -> None:
         """From how they were before the step."""
         for buffer, before, part in zip(self.tensors, self._before, changes, strict=True):
             change = part if buffer.dtype.is_floating_point else part.round()
-            change = change.to(before.device, before.dtype)
-            buffer.copy_(torch.where(before.isfinite(), before + change, change))
+            then = _wide(before)
+            change = change.to(then.device, then.dtype)
+            buffer.copy_(torch.where(then.isfinite(), then + change, change))
+
+
+def _wide(buffer: torch.Tensor) -> torch.Tensor:
+    """A narrow buffer in float32: in its own dtype a difference is rounded, and the sum with it once more."""
+    return buffer.float() if buffer.dtype in (torch.float16, torch.bfloat16) else buffer
 
 
 class Withheld:

@@ -97,6 +97,22 @@ def test_a_buffer_that_was_infinite_has_the_mean_of_what_the_shards_make_of_it(
     assert model.least.item() == mean + (-2.0 - mean) * 0.25
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_narrow_buffer_becomes_what_one_shard_makes_of_it(dtype: torch.dtype) -> None:
+    """A difference in its own dtype is rounded to another number, and may be too large for it."""
+    model = Watching().to(dtype)
+    for value in (1.0, 0.001, 60000.0, -60000.0, 0.5):
+        gradients = FlatGradients(model)
+        gradients.begin_step()
+        model.mean.fill_(value)
+        expected = model.mean.clone()
+        vector = gradients.new_vector()
+        gradients.capture(vector, torch.zeros(()), 1.0, 1)
+        gradients.begin_shard()
+        gradients.apply(vector, 1)
+        assert torch.equal(model.mean, expected)
+
+
 class Waves(nn.Module):
     """Complex parameters and a complex buffer, after an odd number of real ones."""
 
