@@ -59,7 +59,8 @@ def drift(
         made = plan_for(find_target(site_file, folder, facts_file))
     else:
         release = parse_release(applied.release)
-        made = compared(applied.bundle, folder or applied.folder, state, release)
+        known = bool(applied.bundle.accounts.accounts)  # all that slurmdbd held then: what is more came since
+        made = compared(applied.bundle, folder or applied.folder, state, release, prune=known)
     if prometheus is not None:
         save(prometheus, metrics(made, time.time()))
     if as_json:

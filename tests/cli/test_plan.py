@@ -197,6 +197,16 @@ def test_drift_knows_the_accounts_of_the_change_in_force(command: Command, folde
     missing = "association dl2 in dl-lab-a: missing: Fairshare=1 (live)\n"
     there = replace(live(bundle()), accounts=fewer.accounts)
     assert command("drift", "--state", str(state), there=there)[1].endswith(missing)
+    more = bundle(
+        ("members: [dl1, dl2]", "members: [dl1, dl2, eve]"),
+        ("      - name: cv-lab-a\n", "      - name: new\n      - name: cv-lab-a\n"),
+    )
+    there = replace(live(bundle()), accounts=more.accounts)
+    told = (
+        "association eve in dl-lab-a: too many: a member (live)",
+        "account new: too many: an account (live)",
+    )
+    assert command("drift", "--state", str(state), there=there) == (1, "\n".join(told) + "\n", "")
     (state / "history/1/accounts-after.json").unlink()  # slurmdbd did not tell them then
     assert command("drift", "--state", str(state), there=there) == (0, "", "")
 
