@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from hpctools.errors import UsageError
 from hpctools.login.agent.check_answer import check_answer
@@ -24,6 +25,7 @@ from hpctools.login.haproxy import Server, Timing, configuration, login_servers
 from hpctools.login.placement import Node, Policy
 from hpctools.sandbox import ports
 from hpctools.site import load
+from hpctools.site.login_agent import LoginAgent
 from hpctools.site.login_haproxy import HaProxy
 from tests.system.harness import until
 
@@ -56,6 +58,21 @@ def test_an_agents_settings_come_back_as_they_were(tmp_path: Path) -> None:
     path.write_text(settings_text(settings))
     assert read_settings(path) == settings
     assert (settings.every, settings.administrators.users) == (10.0, ("hpcadmin",))
+
+
+def test_what_the_site_says_of_its_agents_reaches_them(tmp_path: Path) -> None:
+    """HyperPod's nodes write their agents' settings anew: what is changed there is lost."""
+    site = load(SITE)
+    stated = {"metrics_address": "0.0.0.0", "check_address": "10.0.0.1", "drain_notice": "00:02:00"}
+    token = {"service": "https://hpc-api.uni.example", "token": {"file": "/etc/hpctools/login-token"}}
+    agent = LoginAgent.model_validate(stated | token)
+    path = tmp_path / "agent.yaml"
+    login = site.login.model_copy(update={"agent": agent})
+    path.write_text(settings_text(agent_settings(site.model_copy(update={"login": login}))))
+    read = read_settings(path)
+    assert (read.metrics_address, read.check_address, read.drain_notice) == ("0.0.0.0", "10.0.0.1", 120.0)
+    with pytest.raises(ValidationError, match="metrics_address"):
+        LoginAgent.model_validate(token | {"metrics_address": "everywhere"})
 
 
 @pytest.mark.parametrize(("silent_after", "every"), [(5, 5 / 3), (180, 60.0), (181, 60.0), (600, 60.0)])

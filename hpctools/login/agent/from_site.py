@@ -14,7 +14,11 @@ _HEAD = "# Made by `hpctools login render` from the site file; changes belong th
 def agent_settings(site: Site) -> Settings:
     """What agents on the site's login nodes are told; each knows its own name."""
     login, access = site.login, site.access
+    agent = login.agent
     given = {
+        "metrics_address": agent.metrics_address if agent is not None else None,
+        "check_address": agent.check_address if agent is not None else None,
+        "drain_notice": float(agent.drain_notice) if agent is not None else None,
         "addresses": stated_addresses(site) or None,
         "administrators": access.administrators,
         "balance_on": login.balance_on,
