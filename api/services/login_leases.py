@@ -23,7 +23,7 @@ from api.services.login_administrators import is_remembered
 from api.services.login_rules import Rules
 from api.services.login_silence import NEWEST, outlast
 from hpctools.login.limits import Limits, Open, Refused, decide
-from hpctools.login.names import EVERYBODYS
+from hpctools.login.names import EVERYBODYS, is_nameless
 
 PLACED = "placed"
 SSM = "ssm"
@@ -129,7 +129,7 @@ def _told_of(moment: Moment, asked: Asked) -> Sequence[Any]:
     if asked.kind != SSM:
         return ()
     told = and_(_own_claim(asked.node, asked.claim), LEASES.c.seen, LEASES.c.user != EVERYBODYS)
-    return moment.rows(select(LEASES).where(told))
+    return [row for row in moment.rows(select(LEASES).where(told)) if not is_nameless(row.user)]
 
 
 def _asked_again(moment: Moment, row: Any, teller: _Teller, expires: int) -> Refused | None:

@@ -24,7 +24,7 @@ from api.services.login_leases import PLACED, SSM, TMUX, Asked, lease_row, place
 from api.services.login_nodes import drain_of
 from api.services.login_rules import Rules
 from api.services.login_silence import NEWEST, outlast
-from hpctools.login.names import EVERYBODYS
+from hpctools.login.names import EVERYBODYS, is_nameless
 
 _log = logging.getLogger("hpctools.api")
 
@@ -239,7 +239,7 @@ def _is_anothers(row: Any, session: OpenSession) -> bool:
     """
     if row.seen or row.kind != SSM or session.kind != SSM:
         return False
-    return session.user not in (row.user, EVERYBODYS)
+    return session.user not in (row.user, EVERYBODYS) and not is_nameless(session.user)
 
 
 def _owned(node: str, session: OpenSession, rules: Rules) -> dict[str, Any]:

@@ -109,10 +109,9 @@ def drain(
         )
         return
     tell = _to_people if not as_json else _in_words
-    with _endings_are_told():
+    with _endings_are_told(), _plain_words_at_last(words, course):
         _drain_now(words, name, course.words(None))
-        with _plain_words_at_last(words, course):
-            report = follow(words, course, tell, time.monotonic, time.sleep)
+        report = follow(words, course, tell, time.monotonic, time.sleep)
     show(report.as_json() | {"node": name} if as_json else f"{name}: {report}\n")
     if report.left:
         raise SystemExit(1)
@@ -200,7 +199,9 @@ def _endings_are_told() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     wanted = [each for each in _ENDINGS if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {each: signal.signal(each, end) for each in wanted}
+    before = {each: signal.getsignal(each) for each in (*_ENDINGS, signal.SIGINT)}
+    for each in wanted:
+        signal.signal(each, end)
     try:
         yield
     finally:
@@ -215,6 +216,8 @@ def _plain_words_at_last(words: _Words, course: Course) -> Iterator[None]:
         yield
     finally:
         if course.deadline is not None:
+            for each in (*_ENDINGS, signal.SIGINT):  # the terminal may be closed after Ctrl-C
+                signal.signal(each, signal.SIG_IGN)
             with contextlib.suppress(HpctoolsError):  # what ended the waiting is said, and counts
                 if words.is_drained():
                     words.drain(course.message)

@@ -291,6 +291,8 @@ class Connections:
         run, roster = self._run, self._run.roster
         for worker in roster.workers_of(agent):
             if not run.membership.is_last(worker.name):  # that one may live on, and says so itself
+                if agent.leaving:
+                    run.membership.foresee(worker.name)
                 self.expel(worker)
         if run.restart is not None:
             run.restart.gone(agent)

@@ -86,6 +86,11 @@ class Generations:
         """Workers that are gone and may come back, of those that trained."""
         return frozenset(self._vanished)
 
+    def foresee(self, worker: str) -> None:
+        """A worker is about to be lost whose node was known to go: it is not waited for."""
+        if worker in self._ready:
+            self._ready[worker].leaving = True
+
     @property
     def goes_back_to(self) -> int | None:
         """Steps, at most, of the state that all are going back to; None: nobody is."""

@@ -157,7 +157,8 @@ class Hearing:
             return
         run = self._run
         if reason == "preempted" and run.replicas.ends_by_itself(agent.job_id):
-            reason, seconds = "released", run.spec.graceful_seconds  # for its agent it is all the same
+            # For its agent it is all the same; Slurm leaves who is cancelled, or out of time, KillWait.
+            reason, seconds = "released", min(run.spec.grace_seconds, run.spec.kill_wait_s)
         agent.leaving, agent.reason, agent.told = True, reason, now
         if agent.is_baseline and reason == "departed":
             run.loses_baseline(agent.job_id, is_open=is_open)

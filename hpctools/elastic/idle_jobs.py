@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from hpctools.elastic.policy import ElasticPolicy
-from hpctools.elastic.replica_jobs import surplus
+from hpctools.elastic.replica_jobs import surplus, waits_for_others
 
 IDLE_SECONDS = 30.0
 LONGEST_WAIT = 600.0
@@ -64,8 +64,9 @@ class IdleJobs:
         lasting = [each for each in serving if each not in self._returned]
         if replica not in self._returned or self._size_of([*lasting, replica]) > self._size_of(lasting):
             return False
-        missing = set(range(len(self._nodes))) - set(serving)
-        return now < self._until or not missing <= self._returned
+        others = set(range(len(self._nodes))) - set(serving) - self._returned
+        # One that is only asked for when these serve is not waited for.
+        return now < self._until or any(not waits_for_others(self._nodes, each, serving) for each in others)
 
     def _heed(self, size: int) -> None:
         """At another size others are of use."""

@@ -20,7 +20,8 @@ REMEDY = (
 )
 DROPPED = (
     "the optimizer has used the gradients of step {} alone: those of the {} before, after which it did not "
-    "step, were dropped. In place of gradient accumulation of your own give a larger batch_size"
+    "step, were dropped. If they were to be added up, give a larger batch_size in place of that; if you have "
+    "left that step out on purpose, all is well"
 )
 
 

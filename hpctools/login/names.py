@@ -21,6 +21,15 @@ def claim_of(session: str) -> str:
     return found if found[:1].isalnum() else f"s{found}"
 
 
+def is_nameless(user: str) -> bool:
+    """Whether `user_of` had a number only: nobody knew its name at that moment.
+
+    >>> is_nameless("uid_12345"), is_nameless("nlp1")
+    (True, False)
+    """
+    return re.fullmatch(r"uid_\d+", user) is not None
+
+
 def user_of(account: str) -> str:
     """A Unix account; a number that nobody has a name for, and a directory's DOMAIN\\name, become names.
 

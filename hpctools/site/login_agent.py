@@ -12,7 +12,8 @@ from hpctools.site.secret import Secret
 
 # What systemd and a shell read as it stands, without quotes.
 ServiceUrl = Annotated[str, Field(pattern=r"^https://[A-Za-z0-9._~:/\[\]-]+$", max_length=500)]
-Ipv4 = Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,2})(\.(0|[1-9]\d{0,2})){3}$")]
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+Ipv4 = Annotated[str, Field(pattern=rf"^{_BYTE}(\.{_BYTE}){{3}}$")]
 
 
 class LoginAgent(Model):

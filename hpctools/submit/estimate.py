@@ -109,7 +109,7 @@ def read_asked(intent: Intent, agreed: NodeSizes | None = None) -> Asked:
         _number(intent.effective("ntasks-per-node")) or 1
     )
     return Asked(
-        partition=(intent.effective("partition") or "").split(",")[0],
+        partition=next(filter(None, (intent.effective("partition") or "").split(",")), ""),
         nodes=nodes,
         cpus=tasks * (_number(intent.effective("cpus-per-task")) or 1),
         gpus=_gpus(intent, nodes[0], tasks),

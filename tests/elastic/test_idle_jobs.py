@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hpctools.elastic.idle_jobs import IDLE_SECONDS, LONGEST_WAIT, IdleJobs
 from hpctools.elastic.policy import ElasticPolicy, replica_nodes
+from hpctools.elastic.replica_jobs import waits_for_others
 
 HOUR = 3600
 
@@ -49,7 +50,8 @@ class Cluster:
     def _submit(self) -> None:
         serving = self.serving.values()
         missing = set(range(len(self.nodes))) - set(serving)
-        self.queue |= {each for each in missing if not self.jobs.holds(each, serving, self.now)}
+        due = {each for each in missing if not waits_for_others(self.nodes, each, set(serving))}
+        self.queue |= {each for each in due if not self.jobs.holds(each, serving, self.now)}
 
     def _start(self, replica: int) -> None:
         self.queue.discard(replica)
@@ -102,3 +104,19 @@ def test_where_there_is_room_for_all_the_run_gets_all(
     cluster.free = max(sizes) - 1 - sum(cluster.nodes[each] for each in cluster.serving.values())
     cluster.live(int(LONGEST_WAIT + 2 * IDLE_SECONDS))
     assert cluster.size == max(sizes)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4, 8, 16, 17), (1, 3, 6, 12, 13)])
+def test_a_small_step_that_waits_for_those_that_were_given_back_does_not_hold_them_back(
+    sizes: tuple[int, ...],
+) -> None:
+    """Each waited for the other, and free nodes stayed free for ever."""
+    cluster = Cluster(sizes, free=sizes[-1] - sizes[0])
+    cluster.live(5)
+    assert cluster.size == sizes[-1]
+    cluster.fail(3, 1)
+    cluster.fail(1, 2)
+    cluster.live(200)
+    cluster.free += 3
+    cluster.live(4000)
+    assert cluster.size == sizes[-1]

@@ -23,6 +23,18 @@ def replaced(scene: Scene) -> None:
     scene.acting.act(ReplaceNode("n1", exclude=True, reason="why"))
 
 
+def replaced_for_a_crash(scene: Scene) -> None:
+    """Its line breaks first; then a rule is told how it ended."""
+    scene.connections._drop(scene.run.roster.workers["r7.0.0"])
+    replaced(scene)
+
+
+def killed_with_its_agent(scene: Scene) -> None:
+    """The agent's line breaks first."""
+    scene.hearing.hear(scene.run.roster.agents["r7"], {"kind": "leaving", "reason": "preempted"})
+    scene.connections._drop(scene.run.roster.agents["r7"])
+
+
 def preempted_while_its_worker_is_started_again(scene: Scene) -> None:
     scene.connections._drop(scene.run.roster.workers["r7.0.0"])
     scene.ends("r7.0.0", -9)
@@ -30,7 +42,16 @@ def preempted_while_its_worker_is_started_again(scene: Scene) -> None:
     scene.hearing.hear(scene.run.roster.agents["r7"], {"kind": "leaving", "reason": "preempted"})
 
 
-@pytest.mark.parametrize("goes", [preempted, replaced, preempted_while_its_worker_is_started_again])
+GOES = [
+    preempted,
+    replaced,
+    replaced_for_a_crash,
+    killed_with_its_agent,
+    preempted_while_its_worker_is_started_again,
+]
+
+
+@pytest.mark.parametrize("goes", GOES)
 def test_a_node_that_is_known_to_go_is_not_waited_for(tmp_path: Path, goes: Callable[[Scene], None]) -> None:
     async def play() -> None:
         scene = Scene(RunFolder.create(tmp_path / "run", SPEC))

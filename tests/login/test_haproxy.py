@@ -71,8 +71,9 @@ def test_what_the_site_says_of_its_agents_reaches_them(tmp_path: Path) -> None:
     path.write_text(settings_text(agent_settings(site.model_copy(update={"login": login}))))
     read = read_settings(path)
     assert (read.metrics_address, read.check_address, read.drain_notice) == ("0.0.0.0", "10.0.0.1", 120.0)
-    with pytest.raises(ValidationError, match="metrics_address"):
-        LoginAgent.model_validate(token | {"metrics_address": "everywhere"})
+    for wrong in ("everywhere", "999.0.0.1", "10.0.0"):
+        with pytest.raises(ValidationError, match="metrics_address"):
+            LoginAgent.model_validate(token | {"metrics_address": wrong})
 
 
 @pytest.mark.parametrize(("silent_after", "every"), [(5, 5 / 3), (180, 60.0), (181, 60.0), (600, 60.0)])

@@ -57,6 +57,7 @@ def cost(*words: str) -> Estimate | None:
         (["--array=0-9:3,20%2"], {"tasks": 5}),
         (["--array=x"], {}),
         (["-p", "nlp,cv"], {"partition": "nlp"}),
+        (["-p", ",nlp"], {"partition": "nlp"}),
         (["--nodes=2:6", "--gpus-per-node=1"], {"nodes": (2, 6), "gpus": 2, "cpus": 2}),
     ],
 )

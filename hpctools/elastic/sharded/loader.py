@@ -146,7 +146,7 @@ class ShardedLoader(Loader):
         spec = RunFolder(os.environ[RUN_DIR]).spec() if RUN_DIR in os.environ else None
         setting = Setting(
             build,
-            seed,
+            self._sampling.seed,  # numpy's as Python's
             device,
             self._run,
             workers_per_node=1 if spec is None else spec.workers_per_node,

@@ -56,11 +56,15 @@ class Sources:
 
 
 def _of_claims(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in folder.glob("[0-9]*/[0-9]*-[0-9]*"):
-        with suppress(OSError, UnicodeDecodeError):
-            source = path.read_text(encoding="utf-8").strip("\n").partition("\t")[2]
-            if source:
-                yield path.name, source
+    for own in list(folder.glob("[0-9]*")):
+        claims: list[Path] = []
+        with suppress(OSError):  # PAM removes the folders of people who have left
+            claims = list(own.glob("[0-9]*-[0-9]*"))
+        for path in claims:
+            with suppress(OSError, UnicodeDecodeError):
+                source = path.read_text(encoding="utf-8").strip("\n").partition("\t")[2]
+                if source:
+                    yield path.name, source
 
 
 def _of_utmp(path: Path) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -104,6 +105,15 @@ def test_one_process_does_what_the_loader_of_whole_models_does() -> None:
     for name, tensor in sharded.model.state_dict().items():
         value = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         torch.testing.assert_close(value, model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_seed_of_numpys_gives_the_same_first_weights_as_pythons() -> None:
+    drawn = []
+    for seed in (5, np.int64(5)):
+        weight = loader_for(seed=seed).model.state_dict()["first.weight"]
+        drawn.append(weight.full_tensor().clone())
+        process_group.uninstall()
+    assert torch.equal(*drawn)
 
 
 def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

@@ -117,11 +117,13 @@ def test_an_agent_that_sees_nobody_says_so(groups: str, words: str) -> None:
 
 def test_nobody_fills_the_agents_memory_with_command_lines() -> None:
     """systemd lets it have 512 MB: some hundred processes with arguments of 2 MB each, and it was killed."""
-    argv = ["sh", "-c", "read line", *["x" * 100_000] * 12]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:
+    argv = ["sh", "-c", "echo; read line", *["x" * 100_000] * 12]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         try:
+            assert child.stdout is not None
+            child.stdout.readline()  # it runs: before, the kernel knows no command line of it
             (seen,) = [each for each in read_processes() if each.pid == child.pid]
         finally:
             child.kill()
-    assert seen.title.startswith("sh -c read line xxx")
+    assert seen.title.startswith("sh -c echo; read line xxx")
     assert len(seen.title) <= 8192

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from threading import Event, Thread
 import pytest
 
 from hpctools.errors import CommandTimeout, UsageError
-from hpctools.login.agent import drained
+from hpctools.login.agent import drained, sources
 from hpctools.login.agent.daemon import make_agent
 from hpctools.login.agent.drained import Drained, DrainFile, Word
 from hpctools.login.agent.load import MEMORY_SECONDS, Counters, Load, eased, last_minute, load, parse_counters
@@ -121,6 +122,18 @@ def test_sources_of_claims_and_utmp(tmp_path: Path) -> None:
     found = Sources(claims=tmp_path / "claims", utmp=utmp).read()
     assert {key: found[key] for key in wanted} == wanted
     assert "pts/4" not in found
+
+
+def test_folders_of_claims_that_go_meanwhile_are_no_fault(tmp_path: Path) -> None:
+    """PAM removes one when its person has left; the whole look failed."""
+    for number in ("1000", "1001", "1002"):
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "4711-88123").write_text("Mon 09:00\t192.0.2.7\n")
+    found = sources._of_claims(tmp_path)
+    first = next(found)
+    for folder in tmp_path.iterdir():
+        shutil.rmtree(folder)
+    assert [first, *found] == [("4711-88123", "192.0.2.7")]
 
 
 def test_a_logind_that_hangs_is_not_asked_at_each_login(
