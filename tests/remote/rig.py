@@ -62,9 +62,13 @@ echo "$n"
 SQUEUE = """\
 #!/bin/bash
 case "$*" in
-  *%T*) n=${*: -1}; n=${n#--jobs=}
-    [ -e "$JOBS/$n" ] || { echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }
-    cat "$JOBS/$n/state" 2>/dev/null || echo PENDING ;;
+  *%T*) asked=${*: -1}; asked=${asked#--jobs=}
+    if [[ $asked != *,* && ! -e "$JOBS/$asked" ]]; then
+      echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1
+    fi
+    for n in ${asked//,/ }; do
+      [ -e "$JOBS/$n" ] && echo "$n $(cat "$JOBS/$n/state" 2>/dev/null || echo PENDING)"
+    done; true ;;
   *) cat "$JOBS"/*/line 2>/dev/null || true ;;
 esac
 """
