@@ -9,11 +9,10 @@ from hpctools.doctor.check import checks, fold
 from hpctools.doctor.conf_lines import settings
 from hpctools.doctor.installation import Accounting, ConfFile, LocalDaemon
 from hpctools.doctor.model import Finding, Severity
+from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.slurm.types import Node
 from hpctools.slurm.versions import hides_powered_down_nodes, parse_release, preempts_youngest_first
 
-ELASTIC_QOS = "elastic"
-"""With which the replicas of elastic runs are submitted."""
 SHORTEST_TIMEOUT, LONGEST_TIMEOUT = (
     10,
     100,

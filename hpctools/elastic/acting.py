@@ -22,7 +22,6 @@ from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.peers import Agent, Outcome, write
-from hpctools.elastic.protocol import worker_place
 from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
 
 
@@ -127,8 +126,8 @@ class Acting:
             agent.leaving = True
             for worker in run.roster.workers_of(agent):
                 self._connections.expel(worker)
-            gone = [each for each in run.membership.vanished if worker_place(each)[0] == agent.name]
-            run.membership.leaving(gone, now)  # what crashed there does not come back either
+            # What crashed there does not come back either.
+            run.membership.leaving(run.membership.vanished_of(agent.name), now)
             self._exits.send_away(agent, "replaced")
 
     def _has_all_state(self, agent: Agent) -> bool:

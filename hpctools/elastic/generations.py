@@ -14,6 +14,7 @@ from hpctools.elastic.assembly import Assembly
 from hpctools.elastic.deciding import NOBODY, Growth, GrowthFacts, Settle, Verdict
 from hpctools.elastic.effects import Broken, Completed, Decided, Effect, Formed, Send, Waiting
 from hpctools.elastic.forming import NO_STATE, Forming, Member
+from hpctools.elastic.protocol import worker_place
 
 LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
@@ -81,10 +82,9 @@ class Generations:
         if forming is not None and is_open and set(forming.members) > set(self.members):
             self._forming = None
 
-    @property
-    def vanished(self) -> frozenset[str]:
-        """Workers that are gone and may come back, of those that trained."""
-        return frozenset(self._vanished)
+    def vanished_of(self, agent: str) -> list[str]:
+        """Workers of an agent that are gone and may come back, of those that trained."""
+        return sorted(each for each in self._vanished if worker_place(each)[0] == agent)
 
     def foresee(self, worker: str) -> None:
         """A worker is about to be lost whose node was known to go: it is not waited for."""

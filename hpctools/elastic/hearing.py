@@ -11,7 +11,7 @@ from hpctools.elastic.actions import RestartAll
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.peers import Agent, Outcome, Worker, write
-from hpctools.elastic.protocol import SILENCE_SECONDS, Message, worker_place
+from hpctools.elastic.protocol import SILENCE_SECONDS, Message
 from hpctools.elastic.recovery.settings import EXIT_CODES
 from hpctools.elastic.watchers import Report
 from hpctools.elastic.watching import Watching, numbers_of
@@ -170,8 +170,8 @@ class Hearing:
         self._save_before_all_leave(seconds)
         if agent.is_baseline and reason == "preempted":
             return  # its job is ended: whoever did that has asked for the end of the run, too
-        vanished = [each for each in run.membership.vanished if worker_place(each)[0] == agent.name]
-        names = [*(each.name for each in run.roster.workers_of(agent)), *vanished]
+        gone = run.membership.vanished_of(agent.name)
+        names = [*(each.name for each in run.roster.workers_of(agent)), *gone]
         if any(run.membership.trains(name) for name in names):
             if self._must_save_first():
                 self._saving.update(names)

@@ -45,9 +45,8 @@ class Parameters:
         self._has_told = False
         self._has_stepped = [False]
         if hasattr(optimizer, "_optimizer_step_post_hooks"):  # not where a wrapper has left out __init__
-            stepped = (
-                self._has_stepped
-            )  # and not ourselves: at each resize of a sharded model there are others
+            # Not ourselves: at each resize of a sharded model there are others.
+            stepped = self._has_stepped
             optimizer.register_step_post_hook(lambda *_: stepped.__setitem__(0, True))
 
     def check(self) -> None:

@@ -193,9 +193,8 @@ class KeyFolder:
             signed, following = key_files.files(old)[2], key_files.files(fresh)[2]
             if not signed.exists() or following.exists():
                 continue
-            if read_certificate(signed).key != key_files.fingerprint(
-                fresh
-            ):  # else it was moved before a kill
+            # Else it was moved before a kill.
+            if read_certificate(signed).key != key_files.fingerprint(fresh):
                 raise HpctoolsError(
                     f"{old.name} has a certificate, and {fresh.name}, which takes its place, has none",
                     f"hpctools login host-keys sign AUTHORITY {fresh}.pub --name NAME; --force does without",

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 
+from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.site.cursor import Cursor
 from hpctools.site.document import Document
 from hpctools.site.findings import Finding, one_of
-
-ELASTIC_QOS = "elastic"
-"""The tier of elastic runs' replica jobs, which hp-submit asks for by this name."""
 
 Rule = Callable[[Cursor], Iterator[Finding]]
 

@@ -188,9 +188,7 @@ def ended_as(job_id: int, *, sacct: Path | str = "sacct", timeout: float = 15.0)
 
 def states(job_id: int, *, sacct: Path | str = "sacct", timeout: float = 15.0) -> list[str]:
     """The states of a job and of an array's tasks as slurmdbd knows them, a task each; see `ended_as`."""
-    words = ["--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={job_id}"]
-    said = answer([str(sacct), *words], timeout)
-    return [line.split()[0] for line in said.splitlines() if line.strip()]
+    return states_of([job_id], sacct=sacct, timeout=timeout).get(job_id, [])
 
 
 def states_of(

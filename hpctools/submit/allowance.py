@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
-from hpctools.submit.inheritance import ELASTIC_QOS
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.qos_order import QosBounds, qos_bounds
 

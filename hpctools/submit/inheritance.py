@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
 from hpctools.slurm.sbatch_options import ARITIES, Option
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
-
-ELASTIC_QOS = "elastic"
 
 _PER_NODE_TASKS = "say how many workers each node runs: --ntasks-per-node=N"
 _PER_NODE_GPUS = "say how many GPUs each node gives: --gpus-per-node=N"

@@ -8,8 +8,8 @@ from typing import Any
 
 from hpctools.elastic.folder import FINAL_STATES, Event, JobRecord, RunStatus
 from hpctools.elastic.spec import RunSpec
+from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.slurm.types import Job
-from hpctools.submit.inheritance import ELASTIC_QOS
 from hpctools.submit.larger import why_not_larger
 from hpctools.submit.queue import is_over, of_run
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Limits
 from hpctools.slurm.types import Partition
 from hpctools.submit.allowance import Request
-from hpctools.submit.inheritance import ELASTIC_QOS
 
 
 def check_partitions(

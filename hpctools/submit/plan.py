@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpctools.elastic.policy import ElasticPolicy
 from hpctools.elastic.spec import MODES, RunSpec
+from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError, UsageError
 from hpctools.slurm.limits import Limits
 from hpctools.slurm.types import Partition
@@ -313,7 +314,7 @@ def _grace(request: Request, limits: Limits | None) -> float:
     """Seconds that Slurm leaves a preempted replica; what a policy says of it counts later."""
     if limits is None:
         return RunSpec.grace_seconds
-    return float(limits.grace_of(inheritance.ELASTIC_QOS, request.partitions)[0])
+    return float(limits.grace_of(ELASTIC_QOS, request.partitions)[0])
 
 
 def _checkpoint(facts: Facts) -> dict[str, Any]:

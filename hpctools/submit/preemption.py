@@ -6,9 +6,9 @@ not known. But what it was told to keep is then lost like a replica's.
 
 from __future__ import annotations
 
+from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.slurm.limits import Limits
 from hpctools.submit.allowance import Request
-from hpctools.submit.inheritance import ELASTIC_QOS
 
 _STAYS = ("off",)
 _ENOUGH_SECONDS = 3

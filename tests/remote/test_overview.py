@@ -25,7 +25,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Says:
     def say(queue: list[str], accounted: str) -> None:
         def answer(argv: Sequence[str], timeout: float) -> str:
             lines = enumerate(accounted.splitlines())
-            return accounted if "--format=State" in argv else "".join(f"7_{n}|{line}\n" for n, line in lines)
+            return "".join(f"7_{number}|{line}\n" for number, line in lines)
 
         monkeypatch.setattr(scripts, "states_of", lambda _: {7: queue} if queue else {})
         monkeypatch.setattr(accounting, "answer", answer)

@@ -9,11 +9,8 @@ import pytest
 
 from hpctools.sandbox import namespace
 from hpctools.sandbox.blueprint import example_site
-from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
-from hpctools.sandbox.rise import up
 from tests.system.applied import Applied
-from tests.system.harness import Cluster
+from tests.system.harness import Cluster, cluster_of
 
 HERE = Path(__file__).parent
 
@@ -47,23 +44,15 @@ def cluster(
     tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
 ) -> Iterator[Cluster]:
     """A cluster of six nodes, shared by the whole session."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("cluster") / "state")
-    try:
-        up(sandbox, site_file, 6, lambda name, seconds: None, slurm=slurm_release)
-        yield Cluster(sandbox)
-    finally:
-        down(sandbox)
+    with cluster_of(tmp_path_factory.mktemp("cluster"), site_file, 6, slurm_release) as cluster:
+        yield cluster
 
 
 @pytest.fixture
 def small(tmp_path: Path, site_file: Path, slurm_release: str) -> Iterator[Cluster]:
     """A cluster of two nodes of a test's own, to break."""
-    sandbox = Sandbox(tmp_path / "state")
-    try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
-        yield Cluster(sandbox)
-    finally:
-        down(sandbox)
+    with cluster_of(tmp_path, site_file, 2, slurm_release) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -71,12 +60,8 @@ def applied(
     tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
 ) -> Iterator[Applied]:
     """Two nodes, for all tests of a file that applies."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("apply") / "state")
-    try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
-        yield Applied(Cluster(sandbox), site_file)
-    finally:
-        down(sandbox)
+    with cluster_of(tmp_path_factory.mktemp("apply"), site_file, 2, slurm_release) as cluster:
+        yield Applied(cluster, site_file)
 
 
 @pytest.fixture

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from hpctools.errors import CommandError
 from hpctools.sandbox.cluster import Sandbox
+from hpctools.sandbox.fall import down
+from hpctools.sandbox.rise import up
 from hpctools.slurm import parse
 from hpctools.slurm.types import Job
 
@@ -95,6 +97,17 @@ class Cluster:
     def submit(self, user: str, *words: str) -> int:
         """`sbatch --parsable` as a person; the job id."""
         return int(self.inside("sbatch", "--parsable", *words, user=user).stdout.split(";")[0])
+
+
+@contextlib.contextmanager
+def cluster_of(folder: Path, site: Path, nodes: int, release: str) -> Iterator[Cluster]:
+    """A cluster of a site in a folder of a test's own; it ends with the block."""
+    sandbox = Sandbox(folder / "state")
+    try:
+        up(sandbox, site, nodes, lambda name, seconds: None, slurm=release)
+        yield Cluster(sandbox)
+    finally:
+        down(sandbox)
 
 
 def until(look: Callable[[], Seen | None], limit: float = 30) -> Seen:

@@ -12,11 +12,9 @@ import pytest
 from hpctools import conf
 from hpctools.conf.slurmdbd import Slurmdbd
 from hpctools.errors import CommandError, UnreachableError
-from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
 from hpctools.site import loads
-from tests.system.harness import Cluster, until
+from tests.system.harness import Cluster, cluster_of, until
 
 pytestmark = pytest.mark.releases
 
@@ -91,12 +89,8 @@ class Accounts:
 def accounts(
     tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
 ) -> Iterator[Accounts]:
-    sandbox = Sandbox(tmp_path_factory.mktemp("accounts") / "state")
-    try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
-        yield Accounts(Cluster(sandbox), site_file)
-    finally:
-        down(sandbox)
+    with cluster_of(tmp_path_factory.mktemp("accounts"), site_file, 2, slurm_release) as cluster:
+        yield Accounts(cluster, site_file)
 
 
 DL2_MOVES = (

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from hpctools.sandbox import namespace, process
-from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
-from hpctools.sandbox.rise import up
-from tests.system.harness import Cluster, until
+from tests.system.harness import Cluster, cluster_of, until
 
 pytestmark = pytest.mark.releases
 
@@ -25,12 +22,8 @@ pytestmark = pytest.mark.releases
 @pytest.fixture(scope="module")
 def ill(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[Cluster]:
     """A cluster to make ill: four nodes with whole GPUs and one with shards."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("doctor") / "state")
-    try:
-        up(sandbox, site_file, 5, lambda name, seconds: None, slurm=slurm_release)
-        yield Cluster(sandbox)
-    finally:
-        down(sandbox)
+    with cluster_of(tmp_path_factory.mktemp("doctor"), site_file, 5, slurm_release) as cluster:
+        yield cluster
 
 
 def examine(cluster: Cluster, code: int, **more: Any) -> dict[str, Any]:

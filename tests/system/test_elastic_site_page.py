@@ -6,10 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
-from hpctools.sandbox.rise import up
-from tests.system.harness import Cluster
+from tests.system.harness import Cluster, cluster_of
 from tests.system.page import blocks
 
 SITE = """\
@@ -33,12 +30,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, slurm_release: str) -> Ite
     (tiers,) = (block.text for block in blocks("elastic-site.md") if block.kind == "yaml")
     site = folder / "site.yaml"
     site.write_text(SITE + tiers)
-    sandbox = Sandbox(folder / "state")
-    try:
-        up(sandbox, site, 3, lambda name, seconds: None, slurm=slurm_release)
-        yield Cluster(sandbox)
-    finally:
-        down(sandbox)
+    with cluster_of(folder, site, 3, slurm_release) as cluster:
+        yield cluster
 
 
 def test_with_the_tiers_of_the_page_nothing_is_said_but_the_scripts(cluster: Cluster) -> None:

@@ -13,11 +13,8 @@ import pytest
 from hpctools import conf
 from hpctools.conf.plan import Need, Step
 from hpctools.sandbox import daemons
-from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
 from hpctools.sandbox.ports import choose
-from hpctools.sandbox.rise import up
-from tests.system.harness import Cluster, until
+from tests.system.harness import cluster_of, until
 from tests.system.plan_rig import Rig, told
 
 pytestmark = pytest.mark.releases
@@ -25,12 +22,8 @@ pytestmark = pytest.mark.releases
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str) -> Iterator[Rig]:
-    sandbox = Sandbox(tmp_path_factory.mktemp("plan") / "state")
-    try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
-        yield Rig(Cluster(sandbox), site_file)
-    finally:
-        down(sandbox)
+    with cluster_of(tmp_path_factory.mktemp("plan"), site_file, 2, slurm_release) as cluster:
+        yield Rig(cluster, site_file)
 
 
 @pytest.fixture

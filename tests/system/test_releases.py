@@ -9,13 +9,11 @@ import pytest
 
 from hpctools.conf.preflight import preflight
 from hpctools.sandbox import process, releases
-from hpctools.sandbox.cluster import Sandbox
-from hpctools.sandbox.fall import down
 from hpctools.sandbox.releases import Installation
 from hpctools.sandbox.rise import up
 from hpctools.slurm import versions
 from hpctools.slurm.versions import Release
-from tests.system.harness import Cluster, until
+from tests.system.harness import Cluster, cluster_of, until
 
 pytestmark = pytest.mark.releases
 
@@ -96,12 +94,8 @@ def probed(
     tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
 ) -> Iterator[Cluster]:
     """Two nodes, to ask and to break."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("probed") / "state")
-    try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
-        yield Cluster(sandbox)
-    finally:
-        down(sandbox)
+    with cluster_of(tmp_path_factory.mktemp("probed"), site_file, 2, slurm_release) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from hpctools.sandbox.fall import down
 from hpctools.sandbox.rise import up
 from hpctools.sandbox.status import status
 from hpctools.slurm import run
-from tests.system.harness import Cluster, until
+from tests.system.harness import Cluster, cluster_of, until
 
 
 def heal(cluster: Cluster, site_file: Path, nodes: int) -> list[str]:
@@ -35,12 +35,8 @@ def broken(
     tmp_path_factory: pytest.TempPathFactory, site_file: Path, slurm_release: str
 ) -> Iterator[Cluster]:
     """Two nodes, to break and heal again."""
-    sandbox = Sandbox(tmp_path_factory.mktemp("broken") / "state")
-    try:
-        up(sandbox, site_file, 2, lambda name, seconds: None, slurm=slurm_release)
-        yield Cluster(sandbox)
-    finally:
-        down(sandbox)
+    with cluster_of(tmp_path_factory.mktemp("broken"), site_file, 2, slurm_release) as cluster:
+        yield cluster
 
 
 @pytest.mark.releases

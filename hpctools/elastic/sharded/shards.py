@@ -319,10 +319,8 @@ class Shards:
         if self._moved_out:  # by an attempt that was left: they are what is held
             return held, self._medium
         per_node = self._setting.workers_per_node
-        old, new_bytes = (
-            room.Old.of(old_bytes, per_node, holders),
-            source.holders.bytes // new.world * per_node,
-        )
+        old = room.Old.of(old_bytes, per_node, holders)
+        new_bytes = source.holders.bytes // new.world * per_node
         waiting = room.choose(new_bytes, old, seen.memory, seen.places)
         if waiting.folder is None:
             return held, waiting.medium
