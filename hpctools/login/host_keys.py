@@ -118,10 +118,8 @@ class KeyFolder:
         """
         self.check()
         if self._kinds(_BEFORE):
-            step = "--finish" if self._kinds(_NEXT) else "--retire"
             raise UsageError(
-                "the change before this one is not over: its old keys are still in use",
-                f"hpctools login host-keys rotate {self.path} {step}",
+                "the change before this one is not over: its old keys are still in use", self._next_step()
             )
         kinds = self._kinds(_KEY)
         if not kinds:
@@ -147,7 +145,7 @@ class KeyFolder:
         self.check()
         kinds = self._kinds(_NEXT)
         if not kinds:
-            raise UsageError("no rotation has begun", "hpctools login host-keys rotate --begin")
+            raise UsageError("no rotation has begun, or this step is done", self._next_step())
         if not force:
             self._check_certificates(kinds)
             host_key_notes.check_having(self.path, nodes, self._prints(_NEXT))
@@ -171,14 +169,17 @@ class KeyFolder:
         self.check()
         kinds = self._kinds(_BEFORE)
         if not kinds or self._kinds(_NEXT):
-            raise UsageError(
-                "there are no old keys that could go", f"hpctools login host-keys rotate {self.path} --finish"
-            )
+            raise UsageError("there are no old keys that could go", self._next_step())
         if not force:
             host_key_notes.check_showing(self.path, nodes, self._prints(_KEY))
         for kind in kinds:
             (self.path / _BEFORE.format(kind=kind)).replace(self.path / f"{_KEY.format(kind=kind)}.old")
         return self.present()
+
+    def _next_step(self) -> str:
+        """The command that goes on with a rotation, or begins one."""
+        step = "--finish" if self._kinds(_NEXT) else "--retire" if self._kinds(_BEFORE) else "--begin"
+        return f"hpctools login host-keys rotate {self.path} {step}"
 
     def _kinds(self, name: str) -> list[str]:
         return [kind for kind in KINDS if (self.path / name.format(kind=kind)).exists()]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from hpctools.cli import login_host_keys as cli
-from hpctools.errors import HpctoolsError
+from hpctools.errors import HpctoolsError, UsageError
 from hpctools.login.host_keys import KeyFolder
 from tests.login.test_host_keys import Door, etc_ssh, fingerprints, kept
 
@@ -77,6 +78,23 @@ def test_the_first_command_of_an_authority_makes_its_folder(tmp_path: Path) -> N
     assert "is not a folder for you alone" in command("authority", str(folder))
     assert f"make {tmp_path}/no first" in command("authority", str(tmp_path / "no/authority"))
     assert "name the folder of host keys" in command("authority", str(tmp_path / "typo"), "--next")
+
+
+def test_each_step_twice_or_too_early_names_the_next_one(kept: KeyFolder) -> None:
+    def refused(step: Callable[..., object]) -> str:
+        with pytest.raises(UsageError) as caught:
+            step(force=True)
+        return str(caught.value).rpartition(" ")[2]
+
+    assert (refused(kept.finish_rotation), refused(kept.retire)) == ("--begin", "--begin")
+    kept.begin_rotation()
+    assert refused(kept.retire) == "--finish"
+    kept.finish_rotation(force=True)
+    assert refused(kept.finish_rotation) == "--retire"
+    with pytest.raises(UsageError, match=r"is not over: .* --retire$"):
+        kept.begin_rotation()
+    kept.retire(force=True)
+    assert (refused(kept.finish_rotation), refused(kept.retire)) == ("--begin", "--begin")
 
 
 def systemctl(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
