@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.login_submit import DELAYS_MS, QUICK_TIMES, TIMES, Submission
-from tests.system.uml import boot  # type: ignore[import-untyped]
+from tests.system.uml import KERNEL, boot  # type: ignore[import-untyped]
 
 MODULES = Path("/usr/lib/uml/modules")
 SECONDS = 1500.0
@@ -66,7 +66,9 @@ def grown(quick: bool) -> list[Grown]:
 
 
 def _script(times: int) -> str:
-    module = next(MODULES.glob("*/kernel/net/sched/sch_netem.ko"))
+    module = next(MODULES.glob("*/kernel/net/sched/sch_netem.ko"), None)
+    if module is None or not KERNEL.exists():
+        sys.exit("bench: there is no kernel with netem to boot: apt-get install user-mode-linux")
     delays = " ".join(map(str, DELAYS_MS))
     # Every packet leaves by the loopback device once: half a round trip is what it waits there.
     return _SCRIPT.format(
