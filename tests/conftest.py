@@ -65,9 +65,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Whoever starts us in the background may have us ignore both, and tests of them need Python's own answer.
+    # Whoever starts us in the background may have us ignore these, and tests of them need what is usual.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
     config.addinivalue_line("markers", "releases(all): runs on every Slurm release that --slurm names")
     config.addinivalue_line("markers", "slow: runs with --slow or --long only")
     config.addinivalue_line("markers", "long: runs with --long only")

@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,10 @@ def scarce(monkeypatch: pytest.MonkeyPatch, what: str, before: int) -> Iterator[
         yield
 
 
-def open_files() -> int:
-    """How many descriptors this process has."""
-    return len(list(Path("/proc/self/fd").iterdir()))
+def open_files() -> Counter[str]:
+    """What this process has open, and by how many descriptors each: `pipe:[4711]`, say."""
+    found = Counter[str]()
+    for each in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing
+            found[str(each.readlink())] += 1
+    return found
