@@ -1,4 +1,4 @@
-"""A line that breaks: a proxy that hangs up after so many bytes."""
+"""A line that breaks: a proxy that hangs up after so many bytes, or says nothing any more."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ class Cutter:
 
     Attributes:
         budgets: bytes that each next connection may carry, both ways together; afterwards there is no limit.
+        silent: one that is cut does not end: nothing comes through any more, as with a lid that was closed.
         cut: how many were cut.
     """
 
-    def __init__(self, target: int, budgets: list[int]) -> None:
-        self.target, self.budgets, self.cut, self.carried = target, budgets, 0, 0
+    def __init__(self, target: int, budgets: list[int], *, silent: bool = False) -> None:
+        self.target, self.budgets, self.silent, self.cut, self.carried = target, budgets, silent, 0, 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self.listener.getsockname()[1])
         self.sockets: list[socket.socket] = []
@@ -44,7 +45,7 @@ class Cutter:
             while data := source.recv(65536):
                 through = self._counted(data, left)
                 sink.sendall(through)
-                if len(through) < len(data):
+                if len(through) < len(data) and not self.silent:
                     break
         for each in (source, sink):
             with contextlib.suppress(OSError):
@@ -75,9 +76,9 @@ class Cutter:
 
 
 @contextlib.contextmanager
-def cutter(target: int, *budgets: int) -> Iterator[Cutter]:
+def cutter(target: int, *budgets: int, silent: bool = False) -> Iterator[Cutter]:
     """A line to a port that breaks."""
-    made = Cutter(target, list(budgets))
+    made = Cutter(target, list(budgets), silent=silent)
     try:
         yield made
     finally:

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from hpctools.cli import hp_logs
+from hpctools.remote import session
 from tests.remote.cut import cutter
 from tests.remote.rig import Here, Rig, keygen
 from tests.remote.token_agent import token_agent
@@ -169,6 +171,28 @@ def test_output_is_followed_through_breaks_without_a_byte_twice(cluster: Rig) ->
     assert log.returncode == 0, log.stderr
     assert log.stdout == "".join(f"{n}\n" for n in range(1, 40001))
     assert line.cut == 2
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.timeout(45)  # less than what is waited for a first word
+def test_output_is_followed_on_after_a_line_that_fell_silent_without_an_end(
+    cluster: Rig, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The lid was closed: no end of the connection ever comes, and after a while there is another network."""
+    (cluster.home / "job.sh").write_text("#!/bin/bash\nseq 1 40000\n")
+    (cluster.folder / "jobs/run").touch()
+    name = json.loads(cluster.run("hp-submit", "--cluster", "uni", "--json", "job.sh").stdout)["id"]
+    (cluster.jobs[0] / "state").write_text("COMPLETED\n")
+    monkeypatch.setattr(session, "SILENT_SECONDS", 2.0)
+    port = cluster.logins[0].port
+    with cutter(port, 90_000, silent=True) as line:
+        cluster.know(port, line.port)
+        cluster.configure({"login1": line.port})
+        code = hp_logs.main(["-f", name])
+    said = capfdbinary.readouterr()
+    assert (code, line.cut) == (0, 1), said.err
+    assert said.out.decode() == "".join(f"{number}\n" for number in range(1, 40001))
+    assert b"trying again" in said.err
 
 
 def test_the_same_id_is_submitted_once_and_sbatchs_no_is_ours(here: Here, cluster: Rig) -> None:
