@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from api.db.login_store import LoginStore
@@ -99,3 +101,27 @@ def test_agents_that_were_cut_off_for_long_while_people_asked_find_their_session
         away.clock.now += HEARTBEAT // 3
         away.report("login-2", there("2-1"))
     assert away.open("login-2", "3-1") is None, "login-1 never came back"
+
+
+def test_a_departments_sessions_on_a_node_that_is_cut_off_count_for_a_heartbeat_and_again_when_it_is_back(
+    desk: Desk,
+) -> None:
+    """What the limit is exceeded by is what others of the department open meanwhile."""
+    desk.rules = replace(desk.rules, per_department=2)
+    desk.report("login-2", agent="second")
+    desk.report("login-1", there("1-1", "nlp1"), there("1-2", "nlp2"))
+    cut_off = desk.clock.now
+    while desk.clock.now < cut_off + HEARTBEAT:
+        assert desk.open("login-2", "2-1", "nlp3") is not None
+        desk.clock.now += HEARTBEAT // 3
+        desk.report("login-2", agent="second")
+    desk.clock.now += 4
+    assert [desk.open("login-2", f"2-{number}", "nlp3") for number in (1, 2)] == [None, None]
+    assert desk.open("login-2", "2-3", "nlp-lead-a") is not None
+    desk.report("login-1", there("1-1", "nlp1"), there("1-2", "nlp2"))
+    desk.report("login-2", there("2-1", "nlp3"), there("2-2", "nlp3"), agent="second")
+    assert desk.open("login-1", "1-3", "nlp-lead-a") is not None
+    desk.report("login-2", agent="second")
+    assert desk.open("login-1", "1-3", "nlp-lead-a") is not None, "two of two are there"
+    desk.report("login-1", there("1-1", "nlp1"))
+    assert desk.open("login-1", "1-3", "nlp3") is None
