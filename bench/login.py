@@ -1,6 +1,6 @@
 """Login nodes: what a day of many people does to them, how fast a place is found, what a login takes.
 
-python -m bench.login [--only simulation|placement|logins|submit|netem] [--quick] [--check]
+python -m bench.login [--only simulation|placement|logins|submit] [--quick] [--check]
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 
 from bench.login_logins import goals as login_goals
 from bench.login_logins import logins as measured_logins
-from bench.login_netem import grown
 from bench.login_placement import placements
 from bench.login_submit import MORE_ROUND_TRIPS, PARAMIKO_MORE, round_trips, start_seconds, submissions
 from bench.report import Goal, report
@@ -113,24 +112,11 @@ def submit(quick: bool) -> Part:
     return Part([{**asdict(each), **told} for each in found], (*goals, *trips, started))
 
 
-def netem(quick: bool) -> Part:
-    """Submissions over delays of a kernel's own."""
-    found = grown(quick)
-    goals = [
-        Goal(f"{e.round_trip_ms} ms of netem cost more than ssh{how}", more, "s", "<=", e.allowed_s)
-        for e in found
-        if e.round_trip_ms
-        for how, more in (("", e.more_s), (", asking the service", e.asking_more_s))
-    ]
-    return Part([asdict(each) for each in found], tuple(goals))
-
-
 PARTS: dict[str, Callable[[bool], Part]] = {
     "simulation": simulation,
     "placement": placement,
     "logins": logins,
     "submit": submit,
-    "netem": netem,
 }
 
 

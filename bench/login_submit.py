@@ -4,10 +4,11 @@ Both submit the same script to a Slurm of shell scripts, so that what differs is
 with a list of login nodes, and once more asking the site's service first, over the same line, which it is
 to be. The service is a stand-in that answers at once: how long the real one takes is another part's matter.
 
-The delay is the kernel's (netem on the loopback device of a network of our own) where it has that, else a
-proxy's. Round trips are counted by the proxy in any case: time alone does not tell them from slowness.
+In a network of our own each packet is delayed, by the kernel's netem where it has that, else by a TUN
+device (`bench/wire.py`). Where there is neither, a proxy delays what is said. Round trips are counted by the
+proxy in any case: time alone does not tell them from slowness.
 
-python -m bench.login_submit DELAY_MS TIMES    one delay, on this network as it is; prints a line of JSON
+python -m bench.login_submit DELAY_MS TIMES BY    one delay, on this network as it is; prints a line of JSON
 """
 
 from __future__ import annotations
@@ -33,10 +34,9 @@ TIMES, QUICK_TIMES = 9, 3
 PARAMIKO_MORE = 0.2
 COUNTED_SECONDS = 0.05
 """One way, when round trips are counted."""
-_NETEM_SECONDS = 600
-_OWN_NETWORK = (
-    'ip link set lo up && {{ [ {ms} = 0 ] || tc qdisc add dev lo root netem delay {ms}ms; }} && exec "$@"'
-)
+_NETWORK_SECONDS = 600
+_NETEM, _WIRE, _PROXY = "netem", "a TUN device", "a proxy"
+_NETEM_DELAY = 'ip link set lo up && tc qdisc add dev lo root netem delay "${0}s" && exec "$@"'
 _Road = Callable[[int], AbstractContextManager[Line]]
 """To a port, over a line."""
 
@@ -75,10 +75,11 @@ class RoundTrips:
 def submissions(quick: bool) -> list[Submission]:
     """Measure each delay."""
     times = QUICK_TIMES if quick else TIMES
-    if has_netem():
-        return [_in_own_network(delay, times) for delay in DELAYS_MS]
+    by = next((by for by in (_NETEM, _WIRE) if _own_network(by, 0.001, ["true"]).returncode == 0), _PROXY)
+    if by != _PROXY:
+        return [_in_own_network(by, delay, times) for delay in DELAYS_MS]
     with _cluster() as cluster:
-        return [_measured(cluster, _by_proxy(delay), delay, times, "a proxy") for delay in DELAYS_MS]
+        return [_measured(cluster, _by_proxy(delay), delay, times, by) for delay in DELAYS_MS]
 
 
 def round_trips() -> RoundTrips:
@@ -103,21 +104,18 @@ def _counted(cluster: Rig) -> Iterator[Line]:
         yield line
 
 
-def has_netem() -> bool:
-    """Whether this kernel delays packets, and we may ask it to."""
-    return _own_network(1, ["true"]).returncode == 0
+def _own_network(by: str, one_way: float, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run this where each packet takes so many seconds."""
+    netem = ["sh", "-c", _NETEM_DELAY, str(one_way)]
+    delayed_by = netem if by == _NETEM else [sys.executable, "-m", "bench.wire", str(one_way)]
+    words = ["unshare", "--net", "--", *delayed_by, *argv]
+    return subprocess.run(words, capture_output=True, text=True, timeout=_NETWORK_SECONDS, check=False)
 
 
-def _own_network(one_way_ms: float, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    script = _OWN_NETWORK.format(ms=f"{one_way_ms:g}")
-    words = ["unshare", "--net", "--", "sh", "-c", script, "sh", *argv]
-    return subprocess.run(words, capture_output=True, text=True, timeout=_NETEM_SECONDS, check=False)
-
-
-def _in_own_network(delay_ms: int, times: int) -> Submission:
-    # Every packet leaves by the loopback device once, so that half a round trip is what it waits there.
-    argv = [sys.executable, "-m", "bench.login_submit", str(delay_ms), str(times)]
-    done = _own_network(delay_ms / 2, argv)
+def _in_own_network(by: str, delay_ms: int, times: int) -> Submission:
+    # Every packet is delayed once, so that half a round trip is what it waits.
+    argv = [sys.executable, "-m", "bench.login_submit", str(delay_ms), str(times), by]
+    done = _own_network(by, delay_ms / 2000, argv)
     assert done.returncode == 0, done.stderr
     return Submission(**json.loads(done.stdout))
 
@@ -235,5 +233,5 @@ def _import_seconds(modules: str, times: int) -> float:
 
 if __name__ == "__main__":
     with _cluster() as here:
-        asked_ms, asked_times = map(int, sys.argv[1:])
-        print(json.dumps(asdict(_measured(here, _as_it_is, asked_ms, asked_times, "netem"))))
+        asked_ms, asked_times = map(int, sys.argv[1:3])
+        print(json.dumps(asdict(_measured(here, _as_it_is, asked_ms, asked_times, sys.argv[3]))))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.login_logins import Login, Logins, Measured, from_even, goals, p95, row
-from bench.login_netem import compared
 from bench.login_placement import AT_MOST, PROBES, affordable
-from bench.login_submit import Submission
 
 
 def test_a_service_that_keeps_up_is_asked_all_and_another_one_what_it_can_answer_in_time() -> None:
@@ -49,12 +47,3 @@ def test_what_is_added_is_the_difference_of_like_with_like() -> None:
         "added median of pairs, 4 at a time": (25.0, True),
         "added p95, at once": (70.0, False),
     }
-
-
-def test_what_a_delay_costs_beyond_what_it_costs_ssh_is_held_against_three_round_trips() -> None:
-    """However slowly programs start there."""
-    none = Submission(0, "netem", 1.7, 2.6, 0.9, 1.2, 0.5)
-    slow = Submission(150, "netem", 3.0, 4.1, 1.1, 1.9, 0.95)
-    found = compared([none, slow])
-    assert [(each.more_s, each.asking_more_s) for each in found] == [(0.0, 0.0), (0.2, 0.7)]
-    assert found[1].allowed_s == pytest.approx(0.45)

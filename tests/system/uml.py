@@ -23,13 +23,12 @@ mount -t cgroup2 cgroup2 /sys/fs/cgroup
 """
 
 
-def boot(folder: Path, script: str, limit: float = 200, memory: str = "256M") -> str:
+def boot(folder: Path, script: str, limit: float = 200) -> str:
     """Boot it, with a shell script as its first process that ends with `halt -f`; what it said.
 
     Args:
         folder: a test's own; it is /run/hpctools in there, and can be written to.
         limit: seconds after which it is killed, and the test fails.
-        memory: that it has.
     """
     if not KERNEL.exists():
         pytest.skip(f"{KERNEL} is not there: ./dev installs it where Debian has it (amd64)")
@@ -38,7 +37,7 @@ def boot(folder: Path, script: str, limit: float = 200, memory: str = "256M") ->
     init.chmod(0o755)
     words = [
         f"init={init}",
-        f"mem={memory}",
+        "mem=256M",
         "rootfstype=hostfs",
         "rootflags=/",
         "ro",
