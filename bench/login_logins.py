@@ -1,8 +1,10 @@
 """People who log in at the same instant on four login nodes, beside plain sshds on the same machine.
 
 The nodes have real sshds with our PAM stack, an agent each, and the service that says where to go and counts.
-The plain sshds are the same program with the same keys and clients, and the machine's own PAM stack. Nodes
-may be silent for minutes before nobody is sent there: one machine does the work of eight, and of all clients.
+The plain sshds are the same program with the same keys and clients, and the machine's own PAM stack. Four
+more have that stack and a program in it that does nothing: whatever counts sessions of several nodes has to
+ask somebody, so none can take less. Nodes may be silent for minutes before nobody is sent there: one machine
+does the work of twelve, and of all clients.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -33,6 +35,8 @@ from tests.system.login_rig import LoginRig, Service  # type: ignore[import-unty
 
 NODES = tuple(f"login-{number}" for number in range(1, 5))
 PLAIN = tuple(f"plain-{number}" for number in range(1, 5))
+LEAST = tuple(f"least-{number}" for number in range(1, 5))
+_NOTHING = "session optional pam_exec.so quiet /bin/true"
 BALANCED_ON = "[sessions, cpu, memory]"
 """By the reference site."""
 AT_A_TIME = (1, 4)
@@ -87,6 +91,7 @@ class Logins:
 
     Attributes:
         by_node: open sessions of the nodes when all are in, of each round.
+        p95_by_round: in milliseconds.
     """
 
     what: str
@@ -96,6 +101,7 @@ class Logins:
     most_ms: float
     place_p95_ms: float
     by_node: str = ""
+    p95_by_round: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,17 +156,20 @@ def logins(quick: bool) -> Measured:
 
 
 def _measured(front: Front, extent: Extent) -> Measured:
-    plain: list[Login] = []
-    ours: list[Login] = []
+    plain: list[list[Login]] = []
+    least: list[list[Login]] = []
+    ours: list[list[Login]] = []
     spreads: list[dict[str, int]] = []
     for _ in range(extent.rounds):
-        plain += front.at_once(front.log_in_plain, extent.people)
-        front.leave()
+        for log_in, rounds in ((front.log_in_plain, plain), (front.log_in_least, least)):
+            rounds.append(front.at_once(log_in, extent.people))
+            front.leave()
         front.rested()
-        ours += front.at_once(front.log_in, extent.people)
+        ours.append(front.at_once(front.log_in, extent.people))
         spreads.append(front.sessions(extent.people))
         front.leave()
-    rows = [row(f"plain, {_AT_ONCE}", plain), row(f"ours, {_AT_ONCE}", ours, spreads)]
+    kinds = (("plain", plain, ()), ("an empty program", least, ()), ("ours", ours, spreads))
+    rows = [crowd_row(f"{name}, {_AT_ONCE}", rounds, spread) for name, rounds, spread in kinds]
     medians = {}
     for count in AT_A_TIME:
         pairs = front.pairs(extent.pairs, count)
@@ -172,12 +181,19 @@ def _measured(front: Front, extent: Extent) -> Measured:
     return Measured(tuple(rows), max(map(from_even, spreads)), medians)
 
 
-def row(what: str, found: Sequence[Login], spreads: Sequence[dict[str, int]] = ()) -> Logins:
+def row(what: str, found: Sequence[Login]) -> Logins:
     """One line of the table."""
     seconds = [each.seconds * 1000 for each in found]
-    by_node = "; ".join(" ".join(str(spread[node]) for node in sorted(spread)) for spread in spreads)
     asking = p95([each.asking * 1000 for each in found])
-    return Logins(what, len(found), median(seconds), p95(seconds), max(seconds), asking, by_node)
+    return Logins(what, len(found), median(seconds), p95(seconds), max(seconds), asking)
+
+
+def crowd_row(what: str, rounds: Sequence[Sequence[Login]], spreads: Sequence[dict[str, int]] = ()) -> Logins:
+    """The line of several rounds."""
+    by_node = "; ".join(" ".join(str(spread[node]) for node in sorted(spread)) for spread in spreads)
+    by_round = " ".join(f"{p95([each.seconds * 1000 for each in found]):.0f}" for found in rounds)
+    everyone = row(what, [each for found in rounds for each in found])
+    return replace(everyone, by_node=by_node, p95_by_round=by_round)
 
 
 def p95(values: Sequence[float]) -> float:
@@ -208,8 +224,15 @@ class Front:
 
     def log_in_plain(self, number: int, inside: Sessions) -> Login:
         """To one plain sshd after the other."""
+        return self._in_turn(PLAIN, number, inside)
+
+    def log_in_least(self, number: int, inside: Sessions) -> Login:
+        """The same to sshds whose PAM stack runs a program that does nothing."""
+        return self._in_turn(LEAST, number, inside)
+
+    def _in_turn(self, nodes: Sequence[str], number: int, inside: Sessions) -> Login:
         begin = time.monotonic()
-        inside.append(self._enter(f"sshd-{PLAIN[number % len(PLAIN)]}", number))
+        inside.append(self._enter(f"sshd-{nodes[number % len(nodes)]}", number))
         return Login(time.monotonic() - begin)
 
     def at_once(self, log_in: Callable[[int, Sessions], Login], people: int) -> list[Login]:
@@ -337,8 +360,10 @@ def four_nodes(people: int, balance_on: str = BALANCED_ON) -> Iterator[Front]:
 
 def _served(rig: LoginRig, people: int) -> Front:
     _add(rig, people)
-    for node in PLAIN:
+    for node in (*PLAIN, *LEAST):
         rig.serve(f"sshd-{node}", node)
+    for node in LEAST:
+        rig.cluster.inside("sh", "-c", f"echo '{_NOTHING}' >>/etc/pam.d/sshd-{node}")
     for node in NODES:
         rig.serve_login(node)
     return Front(rig)

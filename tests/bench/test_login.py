@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.login_logins import Login, Logins, Measured, from_even, goals, p95, row
+from bench.login_logins import Login, Logins, Measured, crowd_row, from_even, goals, p95
 from bench.login_placement import AT_MOST, PROBES, affordable
 
 
@@ -16,10 +16,11 @@ def test_a_service_that_keeps_up_is_asked_all_and_another_one_what_it_can_answer
 
 def test_a_row_has_the_distribution_and_the_spread_of_each_round() -> None:
     found = [Login(seconds / 1000, 0.002) for seconds in range(1, 101)]
-    made = row("ours, at once", found, [{"login-2": 26, "login-1": 24}, {"login-1": 25, "login-2": 25}])
+    spreads = [{"login-2": 26, "login-1": 24}, {"login-1": 25, "login-2": 25}]
+    made = crowd_row("ours, at once", [found[:50], found[50:]], spreads)
     assert (made.logins, made.p50_ms, made.most_ms) == (100, pytest.approx(50.5), pytest.approx(100.0))
     assert (made.p95_ms, made.place_p95_ms) == (pytest.approx(95.05), pytest.approx(2.0))
-    assert made.by_node == "24 26; 25 25"
+    assert (made.by_node, made.p95_by_round) == ("24 26; 25 25", "48 98")
 
 
 def test_the_95th_percentile_is_never_beyond_what_was_seen() -> None:
