@@ -1,8 +1,9 @@
 """Who is on this node: connections of sshd and of Session Manager, as their processes tell.
 
 A session is a connection, whatever runs over it, and is named by sshd's process for it (PID-START): the same
-that PAM's session limit counts (docs/pam.md). Processes are what is asked, since every node has them and
-nobody can make one that root owns; PAM's claims, logind and utmp only add from where somebody came.
+that PAM's session limit counts (docs/pam.md). Processes are what is asked, since every node has them. What
+they call themselves is believed only where root owns them, and whose they are only of an account that has the
+number (`_is_of`). PAM's claims, logind and utmp only add from where somebody came.
 """
 
 from __future__ import annotations
@@ -124,8 +125,20 @@ def _served(process: Process, user: str, by_parent: Mapping[int, tuple[Process, 
     for child in by_parent.get(process.pid, ()):
         title = _TITLE.fullmatch(child.title) if child.uid != 0 else None
         if title and not title["monitor"] and title["user"] in (user, user_name(child.uid)):
-            return child
+            return child if _is_of(title["user"], child.uid) else None
     return None
+
+
+def _is_of(user: str, uid: int) -> bool:
+    """Whether this is no other account's name.
+
+    sudo is root's while it asks for a password, by a program of the person's if they like (SUDO_ASKPASS), and
+    both may be called as sshd's two processes are: nobody is to have a session of another one.
+    """
+    try:
+        return user_name(uid) == user or pwd.getpwnam(user).pw_uid == uid
+    except KeyError:
+        return True
 
 
 def _manager(

@@ -37,6 +37,15 @@ def test_nobody_makes_a_session_of_another_by_a_title() -> None:
     assert open_sessions([LISTENER, false, child], BOOT) == ()
 
 
+def test_nobody_makes_a_session_of_another_below_a_program_of_roots() -> None:
+    """sudo is root's while a program of the person's asks for the password, and is called as they like."""
+    sudo = process(100, 50, 0, "sshd: bin [priv]", name="sudo")
+    helper = process(101, 100, 1, "sshd: bin@pts/1", name="sh")  # of daemon's, whose number this is
+    assert open_sessions([LISTENER, sudo, helper], BOOT) == ()
+    second_name = process(101, 100, 2, "sshd: bin@pts/1", name="sshd")
+    assert [each.user for each in open_sessions([LISTENER, sudo, second_name], BOOT)] == ["bin"]
+
+
 @pytest.mark.parametrize("monitor", ["priv", "postauth"])
 def test_root_has_one_process_and_newer_sshd_another_name(monitor: str) -> None:
     """[priv] up to OpenSSH 10.0 at least, [postauth] in 10.6."""
