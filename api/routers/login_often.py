@@ -88,7 +88,7 @@ async def place_session(desk: At, principal: Anybody, body: PlacementIn) -> Resp
     way = place_user(desk.store, desk.rules, Wish(body.user, avoid=frozenset(body.avoid)))
     desk.metrics.login_answered("place", way.found)
     if isinstance(way.found, Refused):
-        raise ProblemError(HTTPStatus.CONFLICT, way.found.message)
+        raise ProblemError(HTTPStatus.CONFLICT, told_of(way.found, people, body.user))
     if isinstance(way.found, Nowhere):
         status = HTTPStatus.CONFLICT if way.found.anybody else HTTPStatus.SERVICE_UNAVAILABLE
         raise ProblemError(status, f"There is no node to log in: {way.found.why}.")
@@ -146,6 +146,17 @@ def written(answer: BaseModel, status: HTTPStatus = HTTPStatus.OK) -> Response:
     FastAPI would carry it to a thread of its own, check it a second time and write it there.
     """
     return Response(answer.model_dump_json(), status, media_type="application/json")
+
+
+def told_of(refused: Refused, people: People, user: str) -> str:
+    """What who asks for somebody hears of their refusal: where they are only who may see their sessions."""
+    if people.may_end(user):
+        return refused.message
+    head = refused.message.partition("\n")[0].rstrip(":.")
+    return (
+        f"{head}. Your token does not show which {user} has: one of {user}'s own does (hp-login --sessions), "
+        "and so does plain ssh to a login node."
+    )
 
 
 def forbidden_for(user: str) -> ProblemError:

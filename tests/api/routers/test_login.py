@@ -133,6 +133,26 @@ def test_a_session_too_many_is_refused_before_the_way_and_at_the_door(
     assert (placed.status_code, placed.json()["detail"]) == (409, refused["message"])
 
 
+def test_a_colleague_hears_of_a_refusal_and_not_from_where_somebody_works(
+    sqlite_service: Any, agent: Any
+) -> None:
+    """Who reads an account may ask for a place for its people, and sees nobody's sessions."""
+    report(agent, 1, *(session(f"{number}-1") for number in range(4)))
+
+    def told(*words: Any, **whose: str) -> str:
+        answer = sqlite_service.client("nlp-lab-a", *words, **whose).post(
+            "/v1/login/sessions", json={"user": "nlp1"}
+        )
+        assert answer.status_code == 409
+        return str(answer.json()["detail"])
+
+    assert told() == (
+        "nlp1: you have 4 sessions on the login nodes, and the limit is 4. Your token does not show which "
+        "nlp1 has: one of nlp1's own does (hp-login --sessions), and so does plain ssh to a login node."
+    )
+    assert all("from 192.0.2.7" in each for each in (told("write"), told(user="nlp1")))
+
+
 @pytest.fixture
 def own_site(sqlite_service: Any, site_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A site file of the service's that may be damaged."""
