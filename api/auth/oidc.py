@@ -82,7 +82,7 @@ class Oidc:
         """What somebody may do, by the settings and the site file as they are now."""
         roles = [self._provider.groups[group] for group in person.groups if group in self._provider.groups]
         grants = (*map(_grant, roles), *people.grants(person.user, person.groups))
-        return Principal(person.name, tuple(dict.fromkeys(grants)))
+        return Principal(person.name, tuple(dict.fromkeys(grants)), unnamed=person.user is None)
 
     def _signed(self, secret: str) -> Mapping[str, Any] | None:
         """The claims, if the provider signed them."""

@@ -57,15 +57,20 @@ class Principal:
             stands in the audit trail.
         grants: what they may do, and where.
         acting: the scope that the route asks for.
+        unnamed: the provider does not say their Unix account; `name` has its own name of them, which may be
+            somebody else's account.
     """
 
     name: str
     grants: tuple[Grant, ...]
     acting: Scope = "read"
+    unnamed: bool = False
 
     @property
     def user(self) -> str | None:
         """The Unix account of who signed in with the site's provider, or has a token of their own."""
+        if self.unnamed:
+            return None
         if self.name.startswith(OIDC):
             return self.name.removeprefix(OIDC)  # whole: the provider's subjects may have colons
         if self.name.startswith(PERSONAL):

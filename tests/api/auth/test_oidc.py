@@ -139,6 +139,16 @@ def test_whom_the_claims_name(
     assert names(oidc.verify(signed({**claims, **change}), PEOPLE, NOW)) == opened
 
 
+@pytest.mark.parametrize(("uid", "user"), [("ben", "ben"), (None, None), ("ben\n", None), (["ben"], None)])
+def test_the_providers_own_name_of_somebody_is_no_unix_account(
+    oidc: Oidc, claims: dict[str, Any], uid: Any, user: str | None
+) -> None:
+    """A guest whose subject is `anna` saw and ended the sessions of Anna's account on login nodes."""
+    principal = oidc.verify(signed({**claims, "sub": "anna", "uid": uid, "groups": ["lab-b"]}), PEOPLE, NOW)
+    assert principal is not None
+    assert principal.user == user
+
+
 @pytest.mark.parametrize(
     ("change", "good"),
     [
