@@ -235,9 +235,11 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any],
 def _is_anothers(row: Any, session: OpenSession) -> bool:
     """Whether a node tells for the first time of a session that was asked for as another account's.
 
-    Of Session Manager's the node knows as whom they run, unless that is everybody's account.
+    Of Session Manager's the node knows as whom they run, unless that is everybody's account; of a number that
+    its directory had no name for, later.
     """
-    if row.seen or row.kind != SSM or session.kind != SSM:
+    is_known = row.seen and not is_nameless(row.user)
+    if is_known or row.kind != SSM or session.kind != SSM:
         return False
     return session.user not in (row.user, EVERYBODYS) and not is_nameless(session.user)
 

@@ -198,3 +198,12 @@ def test_a_node_that_knows_nobody_by_name_changes_nobodys_session(desk: Desk, us
     assert desk.open("login-1", "uni-1", kind="ssm") is None
     desk.report("login-1", fresh("uni-1", user))
     assert (desk.claims(), desk.claims(user)) == (["uni-1"], [])
+
+
+def test_a_number_is_somebody_as_soon_as_its_node_knows_the_name(desk: Desk) -> None:
+    """A directory that was away for a moment had a session count for nobody, for days."""
+    desk.report("login-1", fresh("uni-1", "uid_4000001"))
+    desk.report("login-1", replace(fresh("uni-1"), age=14.0))
+    assert (desk.claims(), desk.claims("uid_4000001")) == (["uni-1"], [])
+    assert desk.open("login-2", "2-1") is None
+    assert desk.open("login-2", "3-1") is not None
