@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, get_args
 from hpctools.errors import HpctoolsError, UsageError
 
 _REGISTERED = frozenset({"initial", "healthy", "unhealthy", "unused", "unavailable", "unhealthy.draining"})
+_UNHEALTHY = frozenset({"unhealthy", "unhealthy.draining"})
 _ALIVE = ("pending", "running", "stopping", "stopped")
 _MOST_VALUES = 200
 """Of a filter of describe_instances, by AWS's rules."""
@@ -120,7 +121,7 @@ def plan(
     former: Mapping[str, str] | None = None,
     kind: Kind | None = "ip",
 ) -> Steps:
-    """What is to be done; the last one that is registered stays. Pure.
+    """What is to be done; the last one that is registered, and whose sshd answers, stays. Pure.
 
     Args:
         former: the nodes that had them, by addresses which they no longer have. The id of an instance is
@@ -128,16 +129,20 @@ def plan(
         kind: of the group.
     """
     known = sorted(nodes, key=lambda node: node.name)
-    present = {target.id for target in targets if target.state in _REGISTERED}
+    there = [target for target in targets if target.state in _REGISTERED]
+    present = {target.id for target in there}
+    answer = {target.id for target in there if target.state not in _UNHEALTHY}
     wanted = [n for n in known if not n.draining and not n.silent and n.target not in present]
     register = tuple((n.name, n.target) for n in wanted if can_be_target(n.target, kind))
     heard = [n for n in known if not n.silent]
     unusable = tuple((n.name, n.target) for n in heard if not can_be_target(n.target, kind))
     leaving = [(n.name, n.target) for n in known if n.target in present and _takes_along(n, known)]
+    leaving.sort(key=lambda each: each[1] not in answer)  # the first one stays if one has to
+    lets_in = bool(leaving) and leaving[0][1] in answer
     current = {node.target for node in known}
     left = sorted((node, target) for target, node in (former or {}).items() if target not in current)
     leaving += [(node, target) for node, target in left if target in present]
-    others = present - {target for _, target in leaving}
+    others = (answer if lets_in else present) - {target for _, target in leaving}
     if others or not leaving or register:
         return Steps(register, tuple(leaving), "", unusable, bool(others))
     return Steps(register, tuple(leaving[1:]), leaving[0][0], unusable)

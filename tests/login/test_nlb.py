@@ -61,6 +61,19 @@ def test_the_last_one_stays() -> None:
     assert plan(both, [target("a"), target("x")]) == Steps((), (("a", "10.0.0.1"),))
 
 
+def test_the_last_one_that_stays_is_one_whose_sshd_answers() -> None:
+    """Beside one that is switched off, drained or not, the only one that lets people in was deregistered."""
+    dead = target("a", "unhealthy")
+    steps = plan([node("a", True), node("b", True)], [dead, target("b")])
+    assert steps == Steps((), (("a", "10.0.0.1"),), kept="b")
+    crashed = replace(node("a"), silent=True)
+    assert plan([crashed, node("b", True)], [dead, target("b")]) == Steps(kept="b")
+    steps = plan([crashed, node("b", True), node("c")], [dead, target("b")])
+    assert steps.deregister == (("b", "10.0.0.2"),), "another one comes"
+    steps = plan([crashed, node("b", True)], [dead, target("b", "unhealthy")])
+    assert steps.deregister == (("b", "10.0.0.2"),), "neither lets anybody in"
+
+
 def test_a_silent_node_is_left_as_it_is() -> None:
     """Registered it stays; deregistered by somebody, it does not come back each minute."""
     dead = replace(node("a"), silent=True)
