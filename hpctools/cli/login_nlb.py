@@ -101,10 +101,19 @@ def login_nodes(found: list[dict[str, Any]], targets: dict[str, str]) -> list[Lo
             each["name"],
             targets.get(each["name"], each["address"]),
             each["state"] == "draining",
-            each["state"] == "silent" or each["heard_seconds_ago"] is None,
+            _is_silent(each),
         )
         for each in found
     ]
+
+
+def _is_silent(node: Mapping[str, Any]) -> bool:
+    """Whether nothing is heard of a node; of one that is drained its state does not say so.
+
+    Agents report once a minute at least.
+    """
+    ago = node["heard_seconds_ago"]
+    return node["state"] == "silent" or ago is None or (node["state"] == "draining" and ago >= _SURE_SECONDS)
 
 
 def former_addresses(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -112,6 +112,19 @@ def test_a_group_of_addresses_follows_the_nodes(account: Account) -> None:
     assert account.there(group) == {"10.0.0.6"}
 
 
+def test_a_drained_node_that_is_gone_leaves_its_address_to_its_heir(account: Account) -> None:
+    """Also in a moment in which nothing is heard of the heir: whose agent, or the service, begins anew."""
+    group = account.group("ip")
+    account.nodes(n4="up", n5="up")
+    step(group)
+    account.nodes(n4="silent", n5="up")
+    gone = {"name": "login-1", "address": "10.0.0.4", "state": "draining", "heard_seconds_ago": 3600}
+    account.told["nodes"].append(gone)
+    assert step(group) == ["all is in step"]
+    gone["heard_seconds_ago"] = 4
+    assert step(group) == ["login-1 (10.0.0.4) deregistered: its sessions stay for a while"]
+
+
 def test_a_group_of_instances_follows_the_nodes(account: Account) -> None:
     """Agents tell addresses; in another network of the account an instance may have the same one."""
     group, elsewhere = account.group("instance"), account.other_network()
