@@ -83,6 +83,17 @@ def test_a_site_file_that_is_broken_hides_login_nodes_only(sqlite_service: Any, 
     app.state.context.engine.dispose()
 
 
+@pytest.mark.parametrize(("account", "status"), [(None, 200), ("root", 200), ("nlp", 403)])
+def test_a_token_reads_them_also_while_the_site_file_is_broken(
+    sqlite_service: Any, tmp_path: Any, account: str | None, status: int
+) -> None:
+    url = sqlite_service.engine.url.render_as_string()
+    app = create_app(Settings(database_url=url, site=tmp_path / "none.yaml", reconcile_every=0))
+    answer = TestClient(app).get("/metrics", headers=sqlite_service.client(account).headers)
+    assert answer.status_code == status
+    app.state.context.engine.dispose()
+
+
 def test_requests_are_counted_by_template_and_by_no_word_of_a_client(november_service: Any) -> None:
     client = november_service.client("root")
     for name in ("nlp", "cv", "nothing"):
