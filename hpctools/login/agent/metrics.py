@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from socketserver import TCPServer
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -37,6 +38,12 @@ class _Quiet(WSGIRequestHandler):
 
 class _Server(CappedServer, WSGIServer):
     cap = Cap(seconds=5.0, most=16)
+
+    def server_bind(self) -> None:
+        """Take the port, and ask no name server what this machine is called: one that hangs holds up all."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
 
 
 class _ServerSix(_Server):

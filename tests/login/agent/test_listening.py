@@ -210,6 +210,12 @@ def test_prometheus_is_answered_and_its_port_has_few_places(tmp_path: Path) -> N
         assert "hpctools_login_draining 0.0" in answer.read().decode()
 
 
+def test_an_agent_begins_while_name_servers_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of 0.0.0.0 was asked for, for as long as the resolver waits: the node fell silent."""
+    monkeypatch.setattr("socket.getfqdn", lambda name="": pytest.fail(f"{name!r} was asked for"))
+    assert serve_metrics("127.0.0.1", 0, Figures(made_agent(tmp_path)))
+
+
 def lease(agent: Agent, service: FakeService | None, user: str = "nlp1", **words: Any) -> Mapping[str, Any]:
     """Ask for a lease as PAM does."""
     question = {"ask": "lease", "user": user, "claim": "4711-88", "origin": "192.0.2.7"}
