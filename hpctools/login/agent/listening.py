@@ -21,6 +21,8 @@ from hpctools.login.agent.capped import Cap, CappedServer, peer, started
 
 _log = logging.getLogger("hpctools.login")
 _LONGEST = 65_536
+_LONGEST_ANSWER = 64 << 20
+"""It tells of each session of the node."""
 _SECONDS = 5.0
 
 CHECKS = Cap(seconds=_SECONDS, most=64)
@@ -136,7 +138,7 @@ def ask_door(path: Path, question: Mapping[str, Any], seconds: float = _SECONDS)
         with suppress(BrokenPipeError):  # it has said why, and hung up
             connection.sendall(json.dumps(dict(question)).encode() + b"\n")
         with connection.makefile("rb") as answers:
-            found = json.loads(answers.readline(_LONGEST))
+            found = json.loads(answers.readline(_LONGEST_ANSWER))
     if not isinstance(found, dict):
         raise ValueError("the agent answered no object")
     return found

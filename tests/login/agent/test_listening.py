@@ -75,6 +75,17 @@ def test_who_asks_is_known_and_nonsense_is_answered(door: Path) -> None:
         assert json.loads(raw.makefile().read()) == {"error": "not understood: no object"}
 
 
+def test_a_node_with_thousands_of_sessions_answers_whole(tmp_path: Path) -> None:
+    """From some hundred on `login here` and `login drain --here` said that no agent answers."""
+    told = {"sessions": [{"claim": f"{number}-1", "user": "nlp1"} for number in range(3000)]}
+    server = serve_door(tmp_path / "agent.sock", lambda question, uid: told)
+    try:
+        assert ask_door(tmp_path / "agent.sock", {"ask": "status"}, seconds=60) == told
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @pytest.mark.parametrize(
     "line", [b"[" * 60_000, b'{"ask": ' + b"[" * 900 + b"]" * 900 + b"}", b"\xff", b"1" * 5000]
 )
