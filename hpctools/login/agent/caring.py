@@ -193,7 +193,8 @@ class Carer:
     @property
     def standings(self) -> Mapping[str, Standing]:
         """How those stand who are not clean."""
-        return {user_name(uid): standing for uid, standing in self._standings.items()}
+        known = list(self._standings.items())  # who looks up names, in another thread, waits: they change
+        return {user_name(uid): standing for uid, standing in known}
 
 
 def lift_left(slices: Slices, memory: Path) -> None:

@@ -15,7 +15,7 @@ from hpctools.errors import CommandError, CommandTimeout
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.processes import TICKS, Process, read_processes
 from hpctools.login.agent.slices import CGROUPS, CgroupOne, SystemdSlices, find_slices, held, in_job
-from hpctools.login.care import GIB, Limits
+from hpctools.login.care import GIB, Limits, Standing
 from hpctools.site.login_care import Care
 from tests.login.node_processes import process, sample
 
@@ -73,6 +73,19 @@ def test_somebody_is_slowed_down_told_and_let_go() -> None:
     assert slices.told[1:] == [(54321, Limits())]
     assert told[1][1].startswith("This login node's limit on your programs is over.")
     assert carer.penalties == 1
+
+
+def test_prometheus_may_ask_while_somebody_else_becomes_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names come from a directory: meanwhile the next look goes on, and the figures were answered by 500."""
+    carer = Carer(CARE, FakeSlices(), lambda user, words: None, lambda user: False)
+    work(carer, 3.0, 4)
+
+    def slow(uid: int) -> str:
+        carer._standings[uid + 1] = Standing(0.5)
+        return str(uid)
+
+    monkeypatch.setattr("hpctools.login.agent.caring.user_name", slow)
+    assert [standing.level for standing in carer.standings.values()] == [1]
 
 
 def test_a_penalty_ends_for_who_has_left_and_comes_back() -> None:
