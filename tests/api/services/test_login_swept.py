@@ -8,6 +8,7 @@ from api.auth.principal import Principal
 from api.services.login_leases import SWEPT_SECONDS, ask_to_end, close_lease, sessions
 from api.services.login_reports import FORGOTTEN_SECONDS
 from hpctools.login.limits import Refused
+from hpctools.login.names import EVERYBODYS
 from hpctools.login.placement import Placed
 from tests.api.services.test_login import HEARTBEAT, Desk, desk, there
 
@@ -62,6 +63,12 @@ def test_where_an_agent_tells_of_them_its_heartbeat_decides(heard: Desk) -> None
     assert heard.open("login-1", "1-1") is not None
     pass_time(heard, 10)
     assert heard.open("login-1", "1-1") is None
+
+
+def test_everybodys_account_has_had_none_too_many(heard: Desk) -> None:
+    """Where a tag names it, its several people would have ended each other's sessions."""
+    found = [heard.open("no-agent", f"uni-{number}", EVERYBODYS, kind="ssm") for number in range(5)]
+    assert found == [None] * 5
 
 
 @pytest.mark.parametrize("told", [True, False])
