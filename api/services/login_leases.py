@@ -134,11 +134,14 @@ def _told_of(moment: Moment, asked: Asked) -> Sequence[Any]:
 
 
 def _asked_again(moment: Moment, row: Any, teller: _Teller, expires: int) -> Refused | None:
-    """What is said of a session that is known, and how long it is from now on."""
+    """What is said of a session that is known, and how long it is from now on.
+
+    One that is to end is, as long as it is asked for: else it would begin anew where AWS has not ended it.
+    """
     if row.expires_at <= moment.now:
         # Its node is silent, and it counts no longer; but AWS lists it, and what is forgotten is asked anew.
         moment.later(_PROLONG, {"lease": row.id, "until": moment.now})
-    elif teller == "sweep" and not row.ending:
+    elif teller == "sweep":
         moment.later(_PROLONG, {"lease": row.id, "until": expires})
     return _over(row) if row.ending else None
 

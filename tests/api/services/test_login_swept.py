@@ -65,6 +65,18 @@ def test_where_an_agent_tells_of_them_its_heartbeat_decides(heard: Desk) -> None
     assert heard.open("login-1", "1-1") is None
 
 
+def test_what_is_to_end_stays_so_for_as_long_as_aws_does_not_end_it(heard: Desk) -> None:
+    """TerminateSession is refused, or its rate limited, sweep after sweep."""
+    swept(heard, "uni-1")
+    (session,) = sessions(heard.store, {"nlp1"})
+    ask_to_end(heard.store, heard.books, session, Principal("nlp1", ()), 5)
+    for _ in range(5):
+        pass_time(heard, SWEEP)
+        assert swept(heard, "uni-1") is not None
+    pass_time(heard, SWEPT_SECONDS)
+    assert heard.claims() == [], "what is asked for no longer is over"
+
+
 def test_everybodys_account_has_had_none_too_many(heard: Desk) -> None:
     """Where a tag names it, its several people would have ended each other's sessions."""
     found = [heard.open("no-agent", f"uni-{number}", EVERYBODYS, kind="ssm") for number in range(5)]
