@@ -45,6 +45,8 @@ NEW = insert(LEASES).inline()
 _LIFTED = select(NODES.c.unlimited).where(NODES.c.name == bindparam("at"))
 _HEARD = select(NODES.c.heard_at).where(NODES.c.name == bindparam("at"))
 _PROLONG = update(LEASES).where(LEASES.c.id == bindparam("lease")).values(expires_at=bindparam("until"))
+_SWEPT = update(LEASES).where(LEASES.c.id == bindparam("lease"))
+_SWEPT = _SWEPT.values(expires_at=bindparam("until"), department=bindparam("of"))
 _TAKE = update(NODES).where(NODES.c.name == bindparam("at")).values(taken=NODES.c.taken + bindparam("by"))
 
 
@@ -108,7 +110,7 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         same = [row for row in own if _is(row, asked.node, asked.claim)] or _told_of(moment, asked)
         same = [row for row in same if row.expires_at > moment.now or teller == "nobody"]
         if same:
-            return _asked_again(moment, same[0], teller, expires)
+            return _asked_again(moment, rules, same[0], teller, expires)
         limited = not administrator and asked.user != EVERYBODYS
         if limited and (refused := refusal(moment, asked.user, rules.limits(department), own)):
             administrator = is_remembered(moment, asked.user)
@@ -133,8 +135,8 @@ def _told_of(moment: Moment, asked: Asked) -> Sequence[Any]:
     return [row for row in moment.rows(select(LEASES).where(told)) if not is_nameless(row.user)]
 
 
-def _asked_again(moment: Moment, row: Any, teller: _Teller, expires: int) -> Refused | None:
-    """What is said of a session that is known, and how long it is from now on.
+def _asked_again(moment: Moment, rules: Rules, row: Any, teller: _Teller, expires: int) -> Refused | None:
+    """What is said of a session that is known, and how long and for whom it counts from now on.
 
     One that is to end is, as long as it is asked for: else it would begin anew where AWS has not ended it.
     """
@@ -142,7 +144,7 @@ def _asked_again(moment: Moment, row: Any, teller: _Teller, expires: int) -> Ref
         # Its node is silent, and it counts no longer; but AWS lists it, and what is forgotten is asked anew.
         moment.later(_PROLONG, {"lease": row.id, "until": moment.now})
     elif teller == "sweep":
-        moment.later(_PROLONG, {"lease": row.id, "until": expires})
+        moment.later(_SWEPT, {"lease": row.id, "until": expires, "of": rules.department(row.user)})
     return _over(row) if row.ending else None
 
 

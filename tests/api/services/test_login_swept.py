@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from api.auth.principal import Principal
@@ -75,6 +77,19 @@ def test_what_is_to_end_stays_so_for_as_long_as_aws_does_not_end_it(heard: Desk)
         assert swept(heard, "uni-1") is not None
     pass_time(heard, SWEPT_SECONDS)
     assert heard.claims() == [], "what is asked for no longer is over"
+
+
+def test_their_department_is_that_of_now(heard: Desk) -> None:
+    """No agent reports them: after a renaming the department's limit was free again until they ended."""
+    heard.rules = replace(heard.rules, per_department=2)
+    assert [swept(heard, claim) for claim in ("uni-1", "uni-2")] == [None, None]
+    renamed = {name: "language" if of == "nlp" else of for name, of in heard.rules.departments.items()}
+    heard.rules = replace(heard.rules, departments=renamed)
+    pass_time(heard, SWEEP)
+    assert [swept(heard, claim) for claim in ("uni-1", "uni-2")] == [None, None]
+    refused = heard.open("login-1", "1-1", "nlp2")
+    assert refused is not None
+    assert "language has 2 sessions" in refused.message
 
 
 def test_everybodys_account_has_had_none_too_many(heard: Desk) -> None:
