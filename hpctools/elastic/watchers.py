@@ -90,6 +90,7 @@ class View:
             (whoever looks stood still since the last look, as all others may have).
         nodes: names of those that have an agent of the run, with or without workers.
         staying: those of them that have an agent which is not about to go.
+        begins: restart mode: whether the ranks that run have told no step yet: what they do is to start.
     """
 
     step: int
@@ -99,6 +100,7 @@ class View:
     members: tuple[MemberView, ...] = ()
     nodes: frozenset[str] = frozenset()
     staying: frozenset[str] = frozenset()
+    begins: bool = False
 
 
 class Watcher(Protocol):

@@ -18,7 +18,7 @@ class Pace:
     """A step takes far longer than the last ones (`stall`), or longer than anything may (`hang`).
 
     Time in which the run waits for nodes does not count, and a stall is only seen within a generation: the
-    pause of a resize is none.
+    pause of a resize is none, nor the start of ranks up to their first step.
     """
 
     def __init__(self, stall: Stall | None, hang: Hang | None) -> None:
@@ -28,6 +28,7 @@ class Pace:
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
         self._step: int | None = None
         self._generation = 0
+        self._begins = False
         self._since = 0.0
         self._since_resize = 0.0
         self._told: set[str] = set()  # causes, since the last step
@@ -56,14 +57,14 @@ class Pace:
 
     def _note(self, time: float, view: View) -> None:
         steps = 0 if self._step is None else view.step - self._step
-        if steps > 0 and self._generation == view.generation:
+        if steps > 0 and self._generation == view.generation and not self._begins:
             self._seconds.append((time - max(self._since, self._since_resize)) / steps)
-        if view.generation != self._generation or view.phase != "running":
+        if view.generation != self._generation or view.phase != "running" or view.begins:
             self._since_resize = time
         if steps != 0 or self._step is None:
             self._since = time
             self._told.clear()
-        self._step, self._generation = view.step, view.generation
+        self._step, self._generation, self._begins = view.step, view.generation, view.begins
 
     def _limit(self, time: float) -> tuple[float | None, tuple[str, tuple[str, ...]] | None]:
         if self._hang is not None and time - self._since > self._hang.seconds:

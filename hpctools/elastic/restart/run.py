@@ -194,7 +194,8 @@ class RestartRun:
         machine = self._generations
         step = machine.step or int(now)
         members = tuple(self._members())
-        return View(step, len(machine.calls), machine.generation, PHASES[machine.phase], members)
+        phase = PHASES[machine.phase]
+        return View(step, len(machine.calls), machine.generation, phase, members, begins=not self.asks)
 
     def _members(self) -> Iterator[MemberView]:
         """Ranks that run, and those that could on nodes without any."""

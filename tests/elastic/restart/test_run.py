@@ -13,6 +13,9 @@ from test_acting import SPEC, Scene, Wire
 
 from hpctools.elastic.actions import Depart, Prepare
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.recovery.findings import Finding
+from hpctools.elastic.recovery.pace import Pace
+from hpctools.elastic.recovery.settings import Stall
 from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.record import Record
 from hpctools.elastic.restart.run import RestartRun
@@ -143,6 +146,36 @@ def test_ranks_that_ask_no_more_do_no_steps(tmp_path: Path, monkeypatch: pytest.
         assert rates[2:16] == [2.0] * 14
         assert rates[30] is not None
         assert rates[30] < 0.3
+
+    asyncio.run(scene())
+
+
+def test_ranks_that_start_are_not_stalled_however_long_that_takes(tmp_path: Path) -> None:
+    """They import, load a checkpoint, compile, at first and after each change of size; steps may be long."""
+
+    async def scene() -> None:
+        _, restart = restarting(tmp_path)
+        machine, pace, now = restart._generations, Pace(Stall(), None), 0
+
+        def passes(seconds: int) -> list[Finding]:
+            nonlocal now
+            begun, now = now, now + seconds
+            return [
+                each for at in range(begun, now) for each in pace.tick(float(at), restart.view(float(at)))
+            ]
+
+        for number in (1, 2):
+            machine.generation, machine.phase = number, "running"
+            record = machine._record = Record(number, ("b0",), 1)
+            assert passes(100) == [], "they start"
+            for calls in range(1, 6):
+                record.observe("b0", {"0": (calls, 0)}, float(now))
+                assert passes(40) == []
+            machine._steps += record.calls
+        machine._steps -= record.calls  # it is still on
+        (found,) = passes(500)
+        assert (found.cause, found.step) == ("stalledStep", 10)
+        assert found.numbers["median_s"] == 40.0
 
     asyncio.run(scene())
 
