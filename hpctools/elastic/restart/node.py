@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hpctools.elastic.processes import NOT_STARTED, Post
@@ -83,7 +84,7 @@ class NodeRanks:
     def expect_news(self, news: asyncio.Future[None]) -> None:
         """Our job got SIGTERM, and why is known when this is done: until then no rank's end by it is told.
 
-        It is no crash when the job was cancelled, or has to go.
+        It is no crash when the job was cancelled, or has to go; nor has the training finished.
         """
         self._news = news
 
@@ -209,17 +210,22 @@ class NodeRanks:
         # What it did since the last look: it may have done all of its steps since then.
         counts = {rank.local: ranks.ranks[rank.local].counts()}
         self._say_to("ranks", of="counted", generation=generation, counts=counts)
-        if rank.code == -signal.SIGTERM and not ranks.ending:
-            self._spawn(self._tell_end_after_news(generation, rank))
+        by_itself = rank.code == 0 and not (rank.told or self._committed)
+        if (rank.code == -signal.SIGTERM or by_itself) and not ranks.ending:
+            self._spawn(self._tell_end_after_news(ranks, rank))
         else:
             self._tell_end(generation, rank)
 
-    async def _tell_end_after_news(self, generation: int, rank: Ended) -> None:
-        """Slurm sends SIGTERM to all of a preempted job: then we are about to hear that we go, too."""
+    async def _tell_end_after_news(self, ranks: Ranks, rank: Ended) -> None:
+        """Slurm sends SIGTERM to all of a job that ends: then we are about to hear that we go, too.
+
+        A handler of the script's own may save and end well: the training is not done for that.
+        """
         await asyncio.sleep(TERM_NEWS_SECONDS)
         if self._news is not None:
             await asyncio.wait([self._news])
-        self._tell_end(generation, rank)
+            rank = ranks.ranks[rank.local].ended = replace(rank, code=-signal.SIGTERM)
+        self._tell_end(ranks.begin.generation, rank)
 
     def _tell_end(self, generation: int, rank: Ended) -> None:
         end = {"local": rank.local, "code": rank.code, "told": rank.told, "said": list(rank.said)}

@@ -169,6 +169,34 @@ def test_an_end_by_slurms_sigterm_is_told_when_it_is_known_what_it_was_for(tmp_p
 
 
 def two_generations(
+def test_a_script_that_saves_at_slurms_sigterm_and_ends_well_has_not_finished(tmp_path: Path) -> None:
+    """Its job was cancelled, or is out of time: jobs that wait for the run's success would begin."""
+    said: list[dict[str, Any]] = []
+    ready = tmp_path / "ready"
+    saves = (
+        "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
+        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
+    )
+    spec = replace(sleeping(tmp_path), command=(sys.executable, "-c", saves))
+
+    async def run() -> None:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
+        node.obey({**BEGIN, **COUNTS})
+        await until(ready.exists)
+        news = asyncio.get_running_loop().create_future()
+        node.expect_news(news)
+        news.set_result(None)
+        assert node._ranks is not None
+        node._ranks.alive[0].signal(signal.SIGTERM)
+        await until(lambda: any(each["of"] == "ended" for each in said))
+        assert [code for _, _, code, _ in node.report()["ranks"].values()] == [-signal.SIGTERM]
+        await node.stop(0.0)
+
+    asyncio.run(run())
+    (ended,) = [each for each in said if each["of"] == "ended"]
+    assert ended["code"] == -signal.SIGTERM
+
+
     tmp_path: Path, meanwhile: Callable[[NodeRanks], None], enough: Callable[[list[tuple[int, str]]], bool]
 ) -> list[tuple[int, str]]:
     """What a node tells of whom that has to begin another generation while it has ranks of one before."""
