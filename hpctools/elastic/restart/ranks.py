@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpctools.elastic.printed import Printed
-from hpctools.elastic.processes import NOT_STARTED, LastWords, in_own_thread, signal_group
+from hpctools.elastic.processes import (
+    LINE_CHARACTERS,
+    NOT_STARTED,
+    LastWords,
+    in_own_thread,
+    signal_group,
+)
 from hpctools.elastic.restart import bound
 from hpctools.elastic.restart.environment import Begin, rank_environment
 from hpctools.elastic.restart.events import Slot
@@ -274,7 +280,9 @@ def _recorded_error(path: Path) -> tuple[str, ...]:
     """What `torch.distributed.elastic`'s `record` wrote: the exception itself, not what followed from it."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         message = json.loads(path.read_text())["message"]
-        return (str(message["message"] if isinstance(message, Mapping) else message),)
+        # An exception may quote a whole tensor; what is longer than a message to the coordinator may be
+        # would cut us off from it.
+        return (str(message["message"] if isinstance(message, Mapping) else message)[:LINE_CHARACTERS],)
     return ()
 
 

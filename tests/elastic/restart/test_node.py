@@ -19,6 +19,7 @@ from scarce import open_files, scarce
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.processes import Post
+from hpctools.elastic.protocol import LINE_LIMIT, encode
 from hpctools.elastic.restart import ranks
 from hpctools.elastic.restart.node import TERM_NEWS_SECONDS, NodeRanks
 from hpctools.elastic.spec import RunSpec
@@ -168,7 +169,6 @@ def test_an_end_by_slurms_sigterm_is_told_when_it_is_known_what_it_was_for(tmp_p
     assert (ended["local"], ended["code"]) == (0, -signal.SIGTERM)
 
 
-def two_generations(
 def test_a_script_that_saves_at_slurms_sigterm_and_ends_well_has_not_finished(tmp_path: Path) -> None:
     """Its job was cancelled, or is out of time: jobs that wait for the run's success would begin."""
     said: list[dict[str, Any]] = []
@@ -197,6 +197,7 @@ def test_a_script_that_saves_at_slurms_sigterm_and_ends_well_has_not_finished(tm
     assert ended["code"] == -signal.SIGTERM
 
 
+def two_generations(
     tmp_path: Path, meanwhile: Callable[[NodeRanks], None], enough: Callable[[list[tuple[int, str]]], bool]
 ) -> list[tuple[int, str]]:
     """What a node tells of whom that has to begin another generation while it has ranks of one before."""
@@ -317,3 +318,26 @@ def test_a_rank_that_we_have_ended_is_ours_also_when_the_order_comes_again_befor
     asyncio.run(run())
     (ended,) = [each for each in said if each["of"] == "ended"]
     assert ended["ours"]
+
+
+def test_an_exception_of_megabytes_is_told_in_a_message_that_the_coordinator_takes(tmp_path: Path) -> None:
+    """One that is too long ends the connection, and the agent's next hello has it again: for ever."""
+    said: list[dict[str, Any]] = []
+    raises = (
+        "import json, os; message = {'message': 'ValueError: ' + 'x' * (2 << 20)}; "
+        "json.dump({'message': message}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')); "
+        "raise SystemExit(1)"
+    )
+    spec = replace(sleeping(tmp_path), command=(sys.executable, "-c", raises))
+
+    async def run() -> None:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
+        node.obey({**BEGIN, **COUNTS})
+        await until(lambda: any(each["of"] == "ended" for each in said))
+        assert len(encode("hello", ranks=node.report())) < LINE_LIMIT
+        await node.stop(0.0)
+
+    asyncio.run(run())
+    (ended,) = [each for each in said if each["of"] == "ended"]
+    assert len(encode("ranks", **ended)) < LINE_LIMIT
+    assert ended["said"][-1].startswith("ValueError: xxx")
