@@ -82,8 +82,9 @@ class RecoveryWatcher:
         self._ladder = ladder
         self._detectors = detectors_of(settings, note, begun=begun, over=over)
         self._restarts = restarts
-        self._anew = restarts
         self._generation = 0
+        self._workers: set[str] = set()
+        self._former: set[str] = set()  # of before all began again: what they printed last may come yet
         self._looks_away: tuple[int, float] | None = None
         self._ending = False
         self._told: dict[tuple[str, str, str], float] = {}
@@ -97,6 +98,8 @@ class RecoveryWatcher:
         """A report has come."""
         if report.kind == "no_way_back":
             return self._climb(now, report)
+        if report.kind == "log" and report.worker in self._former:
+            return []
         if self._looks_away is not None and report.kind not in ("exit", "log"):
             return []
         found = [finding for each in self._detectors for finding in each.heard(now, report)]
@@ -106,7 +109,10 @@ class RecoveryWatcher:
 
     def tick(self, now: float, view: View) -> Sequence[Action]:
         """Some time has passed."""
+        if view.generation < self._generation and not self._restarts:
+            self._begin_anew()  # nobody had the state any more
         self._generation = view.generation
+        self._workers.update(each.worker for each in view.members)
         self._look_again(now, view)
         found = [finding for each in self._detectors for finding in each.tick(now, view)]
         return [] if self._looks_away is not None else self._act(now, found)
@@ -119,8 +125,17 @@ class RecoveryWatcher:
         if changed or now - since > SETTLED_SECONDS:
             self._looks_away = None
             for each in self._detectors:
-                each.reset(anew=self._anew)
-            self._anew = self._restarts
+                each.reset(anew=self._restarts)
+
+    def _begin_anew(self) -> None:
+        """All processes begin again: what they print at a start comes before they train.
+
+        In restart mode they train as soon as they are started.
+        """
+        self._former |= self._workers
+        self._workers.clear()
+        for each in self._detectors:
+            each.reset(anew=True)
 
     def _act(self, now: float, found: Sequence[Finding]) -> list[Action]:
         actions: list[Action] = []
@@ -140,7 +155,8 @@ class RecoveryWatcher:
         return actions
 
     def _acted(self, now: float, action: Action) -> None:
-        self._anew |= isinstance(action, RestartAll)
+        if isinstance(action, RestartAll) and not self._restarts:
+            self._begin_anew()
         self._ending = isinstance(action, Fail)
         self._looks_away = (self._generation, now)
 
@@ -148,7 +164,7 @@ class RecoveryWatcher:
         """There is nothing to roll back to: the next rung; unknown to who took over, it is to restart all."""
         finding, self._rolled = self._rolled, None
         if report.step is None:
-            self._anew = True
+            self._begin_anew()
             return []
         action: Action = RestartAll(f"rollBack cannot be done: {report.what}")
         if finding is not None:

@@ -287,6 +287,48 @@ def test_what_is_printed_at_each_start_is_missed_after_a_restart_of_all(tmp_path
     assert quiet(watcher, 6, generation=2) != []
 
 
+RESTARTS_ALL = {**JOB_START, "metrics": {"nonFinite": {"do": ["restartAll", "fail"]}}}
+
+
+@pytest.mark.parametrize("begins", ["at once", "late"])
+def test_what_is_printed_before_the_training_begins_again_is_not_missed(tmp_path: Path, begins: str) -> None:
+    """A script prints it first, and then loads its data; the rule would end the run, which is well."""
+    watcher, _ = made(tmp_path, RESTARTS_ALL)
+    watcher.tick(0.0, view(0))
+    watcher.heard(1.0, LINE)
+    assert [type(each) for each in watcher.heard(5.0, loss(6, math.nan))] == [RestartAll]
+    starting = View(0, 0, 0, "starting")
+    for now in range(6, 20 if begins == "at once" else 100):
+        if now == 15:
+            watcher.heard(15.0, replace(LINE, worker="b0.0.1"))
+        assert watcher.tick(float(now), starting) == []
+    assert quiet(watcher, 100, generation=2) == []
+
+
+def test_what_was_printed_before_all_were_ended_is_of_no_process_that_begins(tmp_path: Path) -> None:
+    watcher, _ = made(tmp_path, RESTARTS_ALL)
+    watcher.tick(0.0, view(0))
+    watcher.heard(1.0, LINE)
+    watcher.heard(5.0, loss(6, math.nan))
+    watcher.heard(5.2, LINE)
+    assert quiet(watcher, 6, generation=2) != []
+
+
+def test_a_line_that_comes_again_is_waited_for_anew_when_all_begin_again_for_want_of_state(
+    tmp_path: Path,
+) -> None:
+    """No rule has asked for it: nobody is left who had the training's state."""
+    steps = {"name": "Steps", "logPattern": "step", "expectedRecurringFrequencyInSeconds": 30}
+    policy = {"runPolicy": {"mode": "enforce", "logMonitoringConfiguration": [steps]}}
+    watcher, _ = made(tmp_path, policy)
+    watcher.tick(0.0, view(0, generation=3))
+    watcher.heard(1.0, replace(LINE, what="Steps"))
+    for now in range(2, 100):
+        assert watcher.tick(float(now), View(0, 0, 0, "starting", view(0).members)) == []
+    watcher.heard(100.0, replace(LINE, what="Steps", worker="b0.0.1"))
+    assert quiet(watcher, 101, generation=4) != [], "the line comes no more"
+
+
 @pytest.mark.parametrize(
     ("mode", "stated", "restarts"), [("live", {}, 1), ("restart", {}, 3), ("restart", 2, 2)]
 )
