@@ -24,6 +24,9 @@ from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.peers import Agent, Outcome, write
 from hpctools.elastic.relinquishing import agents_to_give_up, why_kept
 
+OF_TRAINING = (RestartWorker, ReplaceNode, RollBack)
+"""What is of use only as long as there are steps to do."""
+
 
 class Acting:
     """Carries actions out; each is an event `action` of the run."""
@@ -42,6 +45,10 @@ class Acting:
         """
         run = self._run
         if run.is_over:
+            return
+        if run.completed and isinstance(action, OF_TRAINING):
+            # Who does what follows the last step is left alone: started again it would not do it.
+            run.warn(f"{type(action).__name__} is not done, since the last step is: {action.reason}")
             return
         detail: dict[str, Any] = asdict(action)
         run.journal.event("action", action=type(action).__name__, **detail)

@@ -100,7 +100,8 @@ class Hearing:
         given_up = roster.was_given_up(worker, code, tail)
         ended_by_us = worker in roster.restarting or given_up or agent.leaving or self._run.ended.done()
         ours = ended_by_us or code == 0
-        rules = not ours and self._watching.handles(report)
+        watched = not (ours or self._run.completed)  # what follows the last step nobody can do again
+        rules = watched and self._watching.handles(report)
         if rules:
             why = f"crash: {worker} on {agent.node} ended with {code}"
             self._run.at_stake = Outcome("failed", why, EXIT_CODES["crash"])
@@ -112,7 +113,7 @@ class Hearing:
             self._exits.judge(agent, worker, code, tail)
         else:
             self._exits.note(agent, worker, code, tail)
-        if not ours:
+        if watched:
             self._watching.heard(now, report)
         self._exits.check_finished()
 

@@ -179,6 +179,32 @@ def test_a_worker_is_killed_left_behind_and_started_again_without_being_held_aga
     act(RestartWorker("r7.0.0", "why"), check)
 
 
+@pytest.mark.parametrize(
+    "action",
+    [
+        RestartWorker("r7.0.0", "why"),
+        ReplaceNode("n1", exclude=False, reason="why"),
+        RollBack(1, skip=True, reason="why"),
+    ],
+)
+def test_who_does_what_follows_the_last_step_is_left_alone(tmp_path: Path, action: Action) -> None:
+    """A final evaluation, say; the number of steps that are done stays, too."""
+
+    async def play() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        scene.run.journal.change(step=9)
+        scene.run.completed = True
+        scene.acting.act(action)
+        assert not any(wire.messages for wire in scene.agents.values())
+        assert not any(wire.cut for wire in scene.workers.values())
+        assert scene.run.journal.status.step == 9
+        (event,) = scene.run.folder.events()
+        kind = type(action).__name__
+        assert event.detail == {"message": f"{kind} is not done, since the last step is: why"}
+
+    asyncio.run(play())
+
+
 def test_a_node_is_replaced_and_not_given_again(act: Act) -> None:
     def check(scene: Scene) -> None:
         assert scene.agents["r8"].said("shutdown")

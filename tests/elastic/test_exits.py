@@ -13,6 +13,7 @@ from test_acting import SPEC, Scene
 
 from hpctools.elastic import exits
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.watchers import Report
 
 WORKERS = 4
 
@@ -101,3 +102,23 @@ def test_what_all_workers_of_one_replica_raise_counts_once(scene: Play) -> None:
         assert said == [f"no more replicas: 3 of them failed with: {raised['tail'][0]}"]
 
     scene(crash)
+
+
+@pytest.mark.parametrize("finishing", [False, True])
+def test_a_program_that_breaks_after_the_last_step_fails_the_run_also_with_a_rule_for_crashes(
+    scene: Play, *, finishing: bool
+) -> None:
+    """Started again it would find nothing to train, and end well: the model that it saves is missing."""
+
+    def breaks(made: Scene) -> None:
+        reports: list[Report] = []
+        watching = made.hearing._watching
+        watching.handles = lambda report: True  # type: ignore[method-assign]
+        watching.heard = lambda now, report: reports.append(report)  # type: ignore[method-assign]
+        made.run.completed, made.run.finishing = True, finishing
+        made.ends("b0.0.0", 1)
+        assert made.run.ended.done()
+        assert (made.run.ended.result().state, made.run.ended.result().exit_code) == ("failed", 1)
+        assert (reports, started_again(made, "b0")) == ([], [])
+
+    scene(breaks)
