@@ -11,6 +11,8 @@ from hpctools.elastic.effects import Broken
 from hpctools.elastic.peers import Outcome
 
 LOOK_SECONDS = 60.0
+MOST = 10
+"""So often all begin again from the same checkpoint; a fault that comes again each time would never end."""
 
 
 class BeginningAgain:
@@ -56,6 +58,14 @@ class BeginningAgain:
         run = self._run
         # May read the folder, and must be known at once.
         if broken.state_is_lost and run.has_checkpoint and run.fence.holds():
+            run.begun_again += 1
+            if run.begun_again > MOST:
+                run.fail(
+                    f"{broken.reason}: all have begun again {MOST} times from what was saved last, and "
+                    "nothing newer could be saved",
+                    None if ends is None else ends.code,
+                )
+                return
             run.warn(f"{broken.reason}: it begins again with what was saved last")
             self._restart_all()
         elif broken.state_is_lost and ends is not None:

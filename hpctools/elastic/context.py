@@ -84,6 +84,7 @@ class RunContext:
         may_have_checkpoint: whether nothing tells of one, and a coordinator before us may have heard of one,
             or one was saved before a roll back, which may be void. Then storage is asked before it counts
             that there is none.
+        begun_again: how often all have begun again for want of state since something was saved.
         at_stake: how the run ends when what is being done about a fault takes the last of the state along and
             nothing was saved; None: nothing is being done, or the training runs again.
         payback: what is noted for the decision to grow.
@@ -119,6 +120,7 @@ class RunContext:
         self.carry_out: Callable[[], None] = lambda: None
         self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = self.may_have_checkpoint = False
+        self.begun_again = 0
         self.saves = SaveOrders(fence.term, journal, self._members_present)
         self.at_stake: Outcome | None = None
         self.payback = payback

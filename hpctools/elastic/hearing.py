@@ -296,7 +296,7 @@ class Hearing:
         run, detail = self._run, {key: value for key, value in message.items() if key not in UNTOLD}
         generation = int(message.get("generation", -1))
         if generation < 0 or run.journal.counts(generation):
-            run.has_checkpoint = True
+            run.has_checkpoint, run.begun_again = True, 0
             rounds = int(message.get("rounds", -1))  # workers park with these
             run.membership.saved(int(message["step"]), rounds if rounds >= 0 else None)
         else:  # storage is asked whether a roll back has made it void, if ever somebody has to know
