@@ -81,7 +81,7 @@ class Metadata:
             return Notice("spot", _time_of(action))
         return Notice("rebalance") if self._read(REBALANCE_PATH) is not None else None
 
-    def _read(self, path: str) -> str | None:
+    def _read(self, path: str) -> dict[str, object] | None:
         """A document; None when there is none."""
         status, body = self._ask("GET", path, {"X-aws-ec2-metadata-token": self._fresh_token()})
         if status == http.client.UNAUTHORIZED:
@@ -89,7 +89,12 @@ class Metadata:
             status, body = self._ask("GET", path, {"X-aws-ec2-metadata-token": self._fresh_token()})
         if status not in (http.client.OK, http.client.NOT_FOUND):
             raise NoService(f"{path}: status {status}")
-        return body if status == http.client.OK else None
+        if status == http.client.NOT_FOUND:
+            return None
+        document = _object_of(body)
+        if document is None:
+            raise NoService(f"{path}: the answer is no JSON object")  # a proxy's page, say
+        return document
 
     def _fresh_token(self) -> str:
         if not self._token or time.monotonic() >= self._renew_at:
@@ -171,9 +176,18 @@ def _metadata_of(environ: Mapping[str, str]) -> Metadata | None:
         return None
 
 
-def _time_of(action: str) -> float | None:
+def _object_of(body: str) -> dict[str, object] | None:
+    """What a document says; None when it is none of IMDS."""
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _time_of(action: dict[str, object]) -> float | None:
     """The `time` of an instance-action document, `2026-09-18T08:22:00Z`; None when it has none."""
     try:
-        return datetime.fromisoformat(str(json.loads(action)["time"]).replace("Z", "+00:00")).timestamp()
-    except (ValueError, KeyError, TypeError):
+        return datetime.fromisoformat(str(action["time"]).replace("Z", "+00:00")).timestamp()
+    except (ValueError, KeyError, OverflowError):
         return None

@@ -60,6 +60,25 @@ def test_somebody_else_on_that_address_is_no_service(service: Service) -> None:
         Metadata("http://127.0.0.1:1").notice()
 
 
+@pytest.mark.parametrize(
+    "body", ["<html>Please log in</html>", "", "[]", '"terminate"', "null", "[" * 16000, '{"a":' * 3000]
+)
+@pytest.mark.parametrize("path", [SPOT_PATH, REBALANCE_PATH])
+def test_an_answer_that_is_no_document_is_no_notice(service: Service, path: str, body: str) -> None:
+    """Who answers every question with its own page would have all nodes leave at once."""
+    service.documents[path] = body
+    with pytest.raises(NoService):
+        Metadata(service.endpoint).notice()
+
+
+@pytest.mark.parametrize("time", ["soon", "", 7, None, [], "0001-01-01T00:00:00", "9999-12-31T23:59:59"])
+def test_an_interruption_at_a_time_that_is_none_is_still_one(service: Service, time: Any) -> None:
+    service.documents[SPOT_PATH] = json.dumps({"action": "terminate", "time": time})
+    notice = Metadata(service.endpoint).notice()
+    assert notice is not None
+    assert notice.what == "spot"
+
+
 def test_the_lookout_tells_once_and_again_when_it_changes(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
