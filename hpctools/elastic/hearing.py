@@ -34,6 +34,7 @@ class Hearing:
         self._watching = watching
         self._wave = Wave(run, self._leave)
         self._saving: set[str] = set()  # who leaves when the state is saved
+        self._noticed: dict[str, str] = {}  # what was told last, by agent
         self._of_worker: dict[str, Handler] = {
             "beat": self._on_beat,
             "ready": self._on_ready,
@@ -141,7 +142,9 @@ class Hearing:
     def _on_notice(self, agent: Agent, message: Message, now: float) -> None:
         seconds = message.get("seconds")
         what = str(message["what"])
-        self._run.journal.event("notice", node=agent.node, what=what, seconds=seconds)
+        if self._noticed.get(agent.name) != what:  # agents tell every half minute what stands, for hours
+            self._noticed[agent.name] = what
+            self._run.journal.event("notice", node=agent.node, what=what, seconds=seconds)
         left = None if seconds is None else float(seconds)
         self._watching.heard(now, Report("notice", "", agent.node, what=what, seconds=left))
 

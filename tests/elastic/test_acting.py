@@ -329,6 +329,20 @@ def test_a_drained_node_is_slurm_s_matter(act: Act) -> None:
     act(Depart("n1", None, "why"), check)
 
 
+def test_a_notice_that_stands_is_one_event_however_often_it_is_told(tmp_path: Path) -> None:
+    """A recommendation may stand for days, on each of many nodes; each is told every half minute."""
+
+    async def play() -> None:
+        scene = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        for what, seconds in (*[("rebalance", None)] * 5, *[("spot", 119.0)] * 3):
+            message = {"kind": "notice", "what": what, "seconds": seconds}
+            scene.hearing.hear(scene.run.roster.agents["r7"], message)
+        told = [(each.detail["node"], each.detail["what"]) for each in scene.run.folder.events()]
+        assert told == [("n1", "rebalance"), ("n1", "spot")]
+
+    asyncio.run(play())
+
+
 def test_a_node_that_came_back_departs_again_when_its_agent_tells_that_its_notice_stands(
     tmp_path: Path,
 ) -> None:
