@@ -124,14 +124,10 @@ class Ladder:
         rung = possible[min(tried, len(possible) - 1)]
         why = f"time {tried + 1} in {settings.restart.period_s:g} s"
         partial = sum(entry.rung not in LAST for entry in recent)
-        if rung not in LAST and partial >= settings.restart.partial:
-            last = next((each for each in possible if each in LAST), rung)
-            why = (
-                f"numRestartBeforeFullJobRestart {settings.restart.partial} is used up"
-                if last != rung
-                else why
-            )
-            rung = last
+        too_many = partial >= settings.restart.partial
+        if rung not in LAST and too_many and "restartAll" in possible:  # not `fail`: no rung of it was tried
+            rung = "restartAll"
+            why = f"numRestartBeforeFullJobRestart {settings.restart.partial} is used up"
         return self._within_restarts(rung, why)
 
     def _within_restarts(self, rung: str, why: str) -> tuple[str, str]:

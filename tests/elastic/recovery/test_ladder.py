@@ -118,6 +118,14 @@ def test_too_many_partial_recoveries_restart_everything_and_then_it_fails() -> N
     assert decisions[-1].action.code == EXIT_FULL_RESTARTS
 
 
+def test_too_many_partial_recoveries_of_others_do_not_end_a_run_at_its_first_spike() -> None:
+    """They have all of the run restarted; where a rule does not name that, it climbs its own rungs."""
+    ladder = Ladder(Recovery(restart=RestartPolicy(partial=3)))
+    crashes = [replace(CRASH, worker=f"w{n}", node=f"n{n}") for n in range(3)]
+    spike = Finding("lossSpike", ("rollBack", "fail"), "loss is 9 after 2", step=7)
+    assert rungs(ladder, *crashes, spike, spike) == [*["restartProcess"] * 3, "rollBack", "fail"]
+
+
 def test_a_cause_without_a_harder_rung_is_not_made_harder() -> None:
     slow = Finding("slowRank", ("replaceNode", "excludeNode"), "slow", worker="w1", node="n1")
     ladder = Ladder(Recovery(restart=RestartPolicy(partial=1, offenders=5)))
