@@ -92,7 +92,7 @@ class Ladder:
         """
         after = finding.do[finding.do.index("rollBack") + 1 :] if "rollBack" in finding.do else ()
         rung = next((each for each in after if each in LAST), "fail")
-        rung, why = self._within_restarts(rung, f"rollBack cannot be done: {why}")
+        rung, why = self._within_restarts(now, rung, f"rollBack cannot be done: {why}")
         decision = self._decision(rung, why, finding)
         entry = (finding.cause, finding.name, finding.worker, finding.node, decision.rung)
         self._entries.append(Entry(now, *entry))
@@ -128,11 +128,12 @@ class Ladder:
         if rung not in LAST and too_many and "restartAll" in possible:  # not `fail`: no rung of it was tried
             rung = "restartAll"
             why = f"numRestartBeforeFullJobRestart {settings.restart.partial} is used up"
-        return self._within_restarts(rung, why)
+        return self._within_restarts(now, rung, why)
 
-    def _within_restarts(self, rung: str, why: str) -> tuple[str, str]:
-        most = self._settings.restart.full
-        full = sum(entry.rung == "restartAll" for entry in self._entries)
+    def _within_restarts(self, now: float, rung: str, why: str) -> tuple[str, str]:
+        policy = self._settings.restart
+        most, counted = policy.full, self._recent(now) if policy.full_in_period else self._entries
+        full = sum(entry.rung == "restartAll" for entry in counted)
         if rung == "restartAll" and full >= most:
             return "fullRestarts", f"maxFullJobRestarts {most} is used up"
         return rung, why

@@ -186,6 +186,7 @@ class RestartPolicy:
         partial: recoveries of a part of the run in that period before all of it is restarted
             (numRestartBeforeFullJobRestart).
         full: restarts of all of it before the run fails (maxFullJobRestarts).
+        full_in_period: whether only those in that period count; else all of the run do.
         offenders: most nodes that are excluded because they were to blame twice in that period
             (maxNumRepeatOffendersToAvoid).
     """
@@ -194,6 +195,7 @@ class RestartPolicy:
     partial: int = 3
     full: int = 1
     offenders: int = 1
+    full_in_period: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,11 @@ def watchers_of(
 
 def _of_mode(spec: RunSpec, settings: Recovery) -> Recovery:
     """In restart mode whatever is done restarts all: it may be done as often as without a watcher."""
-    stated = (spec.recovery.get("runPolicy") or {}).get("restartPolicy") or {}
-    if spec.mode != "restart" or stated.get("maxFullJobRestarts") is not None:
+    if spec.mode != "restart":
         return settings
-    return replace(settings, restart=replace(settings.restart, full=FULL_IN_RESTART_MODE))
+    stated = (spec.recovery.get("runPolicy") or {}).get("restartPolicy") or {}
+    full = settings.restart.full if stated.get("maxFullJobRestarts") is not None else FULL_IN_RESTART_MODE
+    return replace(settings, restart=replace(settings.restart, full=full, full_in_period=True))
 
 
 def _on_paper(settings: Recovery) -> Recovery:

@@ -348,6 +348,24 @@ def test_all_may_be_restarted_as_often_as_the_mode_has_it_where_the_policy_says_
     assert [type(each) for each in found] == [RestartAll] * restarts + [Fail]
 
 
+@pytest.mark.parametrize("stated", [{}, {"maxFullJobRestarts": 2}])
+@pytest.mark.parametrize(("mode", "fails"), [("live", True), ("restart", False)])
+def test_in_restart_mode_only_restarts_of_the_period_count(
+    tmp_path: Path, mode: str, stated: dict[str, int], *, fails: bool
+) -> None:
+    """A long run has one every few hours."""
+    rule = {"name": "Bad", "logPattern": "Xid", "faultOnMatch": True, "do": ["restartAll", "fail"]}
+    run = {"mode": "enforce", "restartPolicy": stated, "logMonitoringConfiguration": [rule]}
+    folder = RunFolder.create(tmp_path / "run", spec({"runPolicy": run}))
+    (watcher,) = watchers_of(replace(spec({"runPolicy": run}), mode=mode), folder, 0.0)
+    found: list[Any] = []
+    for turn in range(5):
+        watcher.tick(7200.0 * turn, view(turn, generation=turn + 1))
+        line = replace(LINE, what="Bad", worker=f"b0.0.{turn}")
+        found += watcher.heard(7200.0 * turn, line)
+    assert (Fail in {type(each) for each in found}) == fails
+
+
 def test_a_log_rule_that_is_over_stays_so_under_another_coordinator(tmp_path: Path) -> None:
     rule = {"name": "Steps", "logPattern": "step", "expectedRecurringFrequencyInSeconds": 5}
     policy = {"logMonitoringConfiguration": [{**rule, "stopPattern": "done"}, {**rule, "name": "Other"}]}
