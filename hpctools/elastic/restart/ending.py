@@ -81,10 +81,10 @@ class Ending(Telling):
     def _charge(self, record: Record, now: float) -> None:
         """A generation is over; if that counts as a crash, say of whom or why."""
         crash, reason = record.blamed()
+        self.effects += [crash] if crash is not None else []
         if not reason:
             return
         self.restarts += 1
-        self.effects += [crash] if crash is not None else []
         self._do(Charged(record.number, reason))
         used = self._budget.charge(now, record.number)
         self._not_before = max(self._not_before, now + backoff(used))

@@ -94,11 +94,15 @@ class Record:
         return any(rank.code and not rank.told for rank in self.ranks.values())
 
     def blamed(self) -> tuple[Crashed | None, str]:
-        """All ranks have ended: whose crash that was, if one's, and why it counts; empty: it does not."""
+        """All ranks have ended: whose crash that was, if one's, and why it counts; empty: it does not.
+
+        Who was told of an event was to end: with what exit code does not count.
+        """
         if self.charged or self.counted or not self.bad:
             return None, self.charged
-        crash = cause_of(self.bad)
-        return crash, reason_of(crash)
+        untold = [each for each in self.bad if not self.ranks[each.crashed.agent, each.crashed.local].told]
+        crash = cause_of(untold or self.bad)
+        return crash, reason_of(crash) if untold else ""
 
     def drop(self, agent: str, told: int = 0) -> None:
         """The agent is gone and its ranks with it.

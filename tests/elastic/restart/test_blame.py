@@ -74,6 +74,19 @@ def test_what_ends_badly_after_an_order_for_another_reason_is_no_crash_of_a_rank
     assert charged.reason == "hang: no step for 600 s"
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_who_was_told_to_save_and_end_may_end_with_any_exit_code(*, crashes: bool) -> None:
+    """Libraries abort when rank 0's store has gone; after some resizes in an hour the run would fail."""
+    machine = running()
+    machine.ended("a0", 1, 0, 0, 7, [], NOW + 1)
+    machine.ended("a1", 1, 0, -signal.SIGABRT, 7, ["words of 1"], NOW + 1)
+    machine.ended("a2", 1, 0, BROKEN, 0 if crashes else 7, ["words of 2"], NOW + 1.5)
+    (crashed,) = [each for each in machine.effects if isinstance(each, Crashed)]
+    assert crashed.rank == (2 if crashes else 1)
+    assert len([each for each in machine.effects if isinstance(each, Charged)]) == crashes
+    assert (machine.phase, machine.restarts) == ("offering", int(crashes))
+
+
 @pytest.mark.parametrize(
     ("ends", "cause"),
     [
