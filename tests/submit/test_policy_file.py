@@ -158,6 +158,20 @@ def test_sizes(policy, sizes):
             ],
         ),
         (
+            "logMonitoringConfiguration:\n"
+            "- name: a\n  logPattern: |\n    .*began.*\n  expectedStartCutOffInSeconds: 9\n"
+            "- name: b\n  logPattern: >-\n    .*loss=(\\S+)\n  stopPattern: >\n    done\n"
+            "- name: c\n  logPattern: |\n    (?x)  .* lost\n  faultOnMatch: true\n",
+            [
+                f"p.yaml line {line}: {place}: ends with a line break, which no line has, so it never "
+                "matches; write it on one line, in quotes (YAML's | and > add the break)"
+                for line, place in (
+                    (3, "logMonitoringConfiguration[0].logPattern"),
+                    (9, "logMonitoringConfiguration[1].stopPattern"),
+                )
+            ],
+        ),
+        (
             "elasticPolicy: []\ncheckpoint: false\n",
             [
                 "p.yaml line 1: elasticPolicy: [] is no mapping; write `name: value` lines",

@@ -15,6 +15,8 @@ from hpctools.elastic.recovery.settings import LogRule
 LINE_LENGTH = 4096
 QUOTE_LENGTH = 300
 STRIKES = 3
+WORDS = 10
+"""So many captures without a single number among them are told: nothing could ever be judged."""
 
 Search = Callable[["re.Pattern[str]", str], "re.Match[str] | None"]
 
@@ -55,6 +57,7 @@ class _Rule:
     pattern: re.Pattern[str]
     stop: re.Pattern[str] | None
     strikes: int = 0
+    words: int = 0  # captured before the first number
     counts: dict[str, _Count] = field(default_factory=dict)
 
 
@@ -73,7 +76,7 @@ class LineRules:
             )
             for rule in rules
         ]
-        self._given_up: list[dict[str, Any]] = []
+        self._apart: list[dict[str, Any]] = []  # messages about rules that are of no use
 
     def feed(self, worker: str, line: str) -> None:
         """A worker has printed a line; only its first 4096 characters are looked at."""
@@ -83,7 +86,7 @@ class LineRules:
 
     def take(self) -> list[dict[str, Any]]:
         """Messages about what happened since the last time, one for each rule and worker."""
-        told, self._given_up = self._given_up, []
+        told, self._apart = self._apart, []
         for rule in self._rules:
             for worker, count in rule.counts.items():
                 if count.fresh:
@@ -102,16 +105,18 @@ class LineRules:
             return
         if match is not None:
             count.matched, count.line, count.fresh = count.matched + 1, line, True
-            self._measure(rule, count, match)
+            self._measure(rule, worker, count, match)
         if ends:
             count.stopped, count.fresh, count.line = True, True, line
 
-    def _measure(self, rule: _Rule, count: _Count, match: re.Match[str]) -> None:
+    def _measure(self, rule: _Rule, worker: str, count: _Count, match: re.Match[str]) -> None:
         if not match.re.groups:
             return
         count.value = _number(match.group(1))
         if count.value is None:
+            self._note_word(rule, worker, count.line)
             return
+        rule.words = WORDS
         threshold = rule.rule.threshold
         bad = threshold.is_bad(count.value) if threshold else abs(count.value) == float("inf")
         bad = bad or count.value != count.value
@@ -120,11 +125,25 @@ class LineRules:
         if threshold is not None and count.streak >= threshold.points:
             count.streak = 0  # found: so many more make the next finding
 
+    def _note_word(self, rule: _Rule, worker: str, line: str) -> None:
+        rule.words += 1
+        if rule.words == WORDS and _is_for_numbers(rule.rule):
+            self._tell_apart("no_number", rule, worker, line)
+
     def _strike(self, rule: _Rule, worker: str, line: str) -> None:
         rule.strikes += 1
         if rule.strikes == STRIKES:
-            told = {"metrics": {"given_up": 1.0}, "lines": [line[:QUOTE_LENGTH]]}
-            self._given_up.append({"worker": worker, "what": rule.rule.name, **told})
+            self._tell_apart("given_up", rule, worker, line)
+
+    def _tell_apart(self, mark: str, rule: _Rule, worker: str, line: str) -> None:
+        told = {"metrics": {mark: 1.0}, "lines": [line[:QUOTE_LENGTH]]}
+        self._apart.append({"worker": worker, "what": rule.rule.name, **told})
+
+
+def _is_for_numbers(rule: LogRule) -> bool:
+    """Whether a rule finds less than it was written for, or nothing, when it captures no number."""
+    timed = rule.start_s is not None or rule.every_s is not None
+    return rule.threshold is not None or not (timed or rule.fault)
 
 
 def _number(text: str | None) -> float | None:

@@ -22,6 +22,7 @@ class _State:
     active: bool = True
     told: bool = False
     begun: bool = False
+    warned: bool = False
 
 
 class Logs:
@@ -57,6 +58,9 @@ class Logs:
             return []
         if report.metrics.get("given_up"):
             self._give_up(state, report)
+            return []
+        if report.metrics.get("no_number"):
+            self._warn_of_words(state, report)
             return []
         finding = self._judge(state, report)
         if report.metrics.get("stopped"):
@@ -116,6 +120,16 @@ class Logs:
             f"on {report.node} ended{line}",
         )
         self._is_over(state, "given up")
+
+    def _warn_of_words(self, state: _State, report: Report) -> None:
+        line = f"; the last line: {report.lines[-1]}" if report.lines else ""
+        if not state.warned:
+            self._note(
+                "warning",
+                message=f"log rule {state.rule.name} captures no numbers, so none is judged: its group has "
+                f"to match a number and nothing else{line}",
+            )
+        state.warned = True
 
     def _is_over(self, state: _State, why: str) -> None:
         state.active = False

@@ -34,6 +34,12 @@ def _log_rules(values: Mapping[str, Any], recovery: Recovery) -> Iterator[str]:
     places = [*_places(values, "")]
     places += _places(values.get("runPolicy") or {}, "runPolicy.")
     for place, rule in zip(places, recovery.logs, strict=True):
+        for name, pattern in (("logPattern", rule.pattern), ("stopPattern", rule.stop_pattern or "")):
+            if pattern.endswith("\n") and not re.compile(pattern).flags & re.VERBOSE:
+                yield (
+                    f"{place}.{name}: ends with a line break, which no line has, so it never matches; "
+                    "write it on one line, in quotes (YAML's | and > add the break)"
+                )
         if not _has_a_reason(rule):
             yield (
                 f"{place}: nothing that is printed would be a finding; give faultOnMatch: true, "

@@ -100,6 +100,36 @@ def test_workers_are_told_apart_and_a_word_is_no_number() -> None:
     }
 
 
+WORD = LogRule("loss", r".*loss: (\S+)", threshold=Threshold(2.5, "gt"))
+
+
+@pytest.mark.parametrize("rule", [WORD, replace(WORD, threshold=None)])
+def test_a_rule_that_captures_a_comma_with_its_numbers_is_told_once(rule: LogRule) -> None:
+    """Not even `nan,` is judged, and nobody would know."""
+    rules = LineRules([rule])
+    feed(rules, *["loss: nan, lr: 1"] * 9)
+    assert [each["metrics"] for each in rules.take()] == [{"matched": 9.0, "streak": 0.0}]
+    feed(rules, *["loss: nan, lr: 1"] * 50)
+    said, _ = rules.take()
+    assert said == {
+        "worker": "b0.0.0",
+        "what": "loss",
+        "metrics": {"no_number": 1.0},
+        "lines": ["loss: nan, lr: 1"],
+    }
+    feed(rules, *["loss: nan, lr: 1"] * 50)
+    assert len(rules.take()) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "first"), [(replace(WORD, threshold=None, start_s=9.0), "loss: nan,"), (WORD, "loss: 1")]
+)
+def test_who_does_not_need_numbers_or_has_had_one_is_told_nothing(rule: LogRule, first: str) -> None:
+    rules = LineRules([rule])
+    feed(rules, first, *["loss: nan,"] * 50)
+    assert len(rules.take()) == 1
+
+
 def test_a_stop_pattern_ends_the_rule_for_good() -> None:
     rules = LineRules([LogRule("loss", r"loss=(\S+)", stop_pattern="done")])
     feed(rules, "loss=1", "done", "loss=nan")

@@ -101,6 +101,16 @@ def test_stopped_given_up_and_dropped() -> None:
     assert [each.name for each in run.passes(1.0)] == ["c"]
 
 
+def test_a_rule_that_captures_no_numbers_is_warned_of_once_for_all_nodes() -> None:
+    run = LogRun(LogRule("loss", "x", threshold=Threshold(2.5, "gt")))
+    for worker in ("b0.0.0", "r7.0.0"):
+        assert run.logs.heard(0.0, log("loss", worker, line="loss: 2.1, lr: 1", no_number=1.0)) == []
+    assert run.warnings == [
+        "log rule loss captures no numbers, so none is judged: its group has to match a number and nothing "
+        "else; the last line: loss: 2.1, lr: 1"
+    ]
+
+
 def test_a_recovery_in_which_the_training_goes_on_is_no_new_beginning() -> None:
     run = LogRun(LogRule("start", "x", start_s=10.0), LogRule("steps", "x", start_s=10.0, every_s=5.0))
     for name in ("start", "steps"):
