@@ -45,6 +45,7 @@ class Logs:
     ) -> None:
         self._note = note
         self._time = ActiveTime()
+        self._lossy: set[str] = set()  # nodes that were warned of
         self._states = {rule.name: _State(rule, begun=begun, active=rule.name not in over) for rule in rules}
 
     def heard(self, now: float, report: Report) -> list[Finding]:
@@ -53,6 +54,7 @@ class Logs:
             return []
         if report.metrics.get("dropped"):
             self._excuse()
+            self._warn_of_loss(report)
         state = self._states.get(report.what)
         if state is None or not state.active:
             return []
@@ -120,6 +122,16 @@ class Logs:
             f"on {report.node} ended{line}",
         )
         self._is_over(state, "given up")
+
+    def _warn_of_loss(self, report: Report) -> None:
+        """Nothing is taken for silence; but a line that is a fault may have been among them."""
+        if report.node not in self._lossy:
+            self._lossy.add(report.node)
+            self._note(
+                "warning",
+                message=f"lines on {report.node} could not be looked at (they came too fast, or the matcher "
+                "ended): log rules may have missed some",
+            )
 
     def _warn_of_words(self, state: _State, report: Report) -> None:
         line = f"; the last line: {report.lines[-1]}" if report.lines else ""

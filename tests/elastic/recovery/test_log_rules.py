@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,14 @@ def test_stopped_given_up_and_dropped() -> None:
     run.logs.heard(run.now, log("", dropped=300.0))
     assert run.passes(4.5) == [], "lines were lost: nobody knows whether one matched"
     assert [each.name for each in run.passes(1.0)] == ["c"]
+
+
+def test_lines_that_nobody_looked_at_are_told_of_once_for_each_node() -> None:
+    """The fault that a rule waits for may have been among them."""
+    run = LogRun(LogRule("oom", "x", fault=True))
+    for node in ("n1", "n2", "n1"):
+        assert run.logs.heard(0.0, replace(log("", dropped=300.0), node=node)) == []
+    assert [each.split(" could")[0] for each in run.warnings] == ["lines on n1", "lines on n2"]
 
 
 def test_a_rule_that_captures_no_numbers_is_warned_of_once_for_all_nodes() -> None:
