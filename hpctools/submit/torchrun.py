@@ -76,8 +76,10 @@ def with_restarts(intent: Intent, recovery: Mapping[str, Any]) -> dict[str, Any]
     if RESTARTS not in intent.settings:
         return dict(recovery)
     policy = dict(recovery.get("runPolicy") or {})
-    stated = policy.get("restartPolicy") or {}
-    policy["restartPolicy"] = {"maxFullJobRestarts": int(intent.settings[RESTARTS]), **stated}
+    stated = dict(policy.get("restartPolicy") or {})
+    if stated.get("maxFullJobRestarts") is None:  # also a key with nothing behind it
+        stated["maxFullJobRestarts"] = int(intent.settings[RESTARTS])
+    policy["restartPolicy"] = stated
     return {**recovery, "runPolicy": policy}
 
 

@@ -117,3 +117,5 @@ def test_the_policy_wins_over_torchruns_restarts() -> None:
     merged = with_restarts(asked, stated)
     assert merged["runPolicy"] == {"jobMaxRetryCount": 2, "restartPolicy": {"maxFullJobRestarts": 7}}
     assert "restartPolicy" not in stated["runPolicy"], "what was read is left as it was"
+    stated["runPolicy"]["restartPolicy"] = {"maxFullJobRestarts": None}
+    assert with_restarts(asked, stated) == merged, "a key without a value says nothing"
