@@ -11,7 +11,7 @@ from hpctools.elastic.actions import RestartAll
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.exits import Exits
 from hpctools.elastic.peers import Agent, Outcome, Worker, write
-from hpctools.elastic.protocol import SILENCE_SECONDS, Message
+from hpctools.elastic.protocol import SILENCE_SECONDS, Message, told_by
 from hpctools.elastic.recovery.settings import EXIT_CODES
 from hpctools.elastic.watchers import Report
 from hpctools.elastic.watching import Watching, numbers_of
@@ -134,9 +134,10 @@ class Hearing:
                 worker.busy = now
 
     def _on_log(self, agent: Agent, message: Message, now: float) -> None:
-        worker, lines = str(message["worker"]), tuple(map(str, message["lines"]))
-        what = str(message.get("what", ""))
-        report = Report("log", worker, agent.node, None, numbers_of(message), lines=lines, what=what)
+        (worker, generation), lines = told_by(str(message["worker"])), tuple(map(str, message["lines"]))
+        what, numbers, restart = str(message.get("what", "")), numbers_of(message), self._run.restart
+        past = restart is not None and generation is not None and generation < restart.view(now).generation
+        report = Report("log", worker, agent.node, None, numbers, lines=lines, what=what, past=past)
         self._watching.heard(now, report)
 
     def _on_notice(self, agent: Agent, message: Message, now: float) -> None:

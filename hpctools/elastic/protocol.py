@@ -59,6 +59,17 @@ def worker_place(worker: str) -> tuple[str, int, int]:
     return agent, int(local), int(attempt)
 
 
+def of_generation(rank: str, generation: int) -> str:
+    """Under which name a rank's lines are told: what one of before has printed may be told later."""
+    return f"{rank}#{generation}"
+
+
+def told_by(name: str) -> tuple[str, int | None]:
+    """The inverse of `of_generation`; None: a worker, or an agent of an earlier release, which says none."""
+    rank, _, generation = name.partition("#")
+    return rank, int(generation) if generation else None
+
+
 def token_matches(given: object, expected: str) -> bool:
     """Whether a peer knows the run's secret; takes the same time whatever it sent."""
     return isinstance(given, str) and hmac.compare_digest(given.encode(), expected.encode())

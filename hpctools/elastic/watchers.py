@@ -34,6 +34,7 @@ class Report:
         code: of `exit`: the process's exit code; negative: the signal that ended it.
         what: of `notice`: `spot`, `rebalance` or `drain`; of `log`: the rule; of `no_way_back`: why.
         seconds: of `notice`: until the node is gone; None when nobody said.
+        past: of `log` in restart mode: whether all ranks have been started again since.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Report:
     code: int | None = None
     what: str = ""
     seconds: float | None = None
+    past: bool = False
 
 
 @dataclass(frozen=True)

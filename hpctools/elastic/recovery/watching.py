@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from hpctools.elastic.actions import Action, Fail, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.actions import Action, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
 from hpctools.elastic.recovery.findings import Detector, Finding
 from hpctools.elastic.recovery.ladder import Decision, Ladder
 from hpctools.elastic.recovery.log_rules import Logs
@@ -105,7 +105,7 @@ class RecoveryWatcher:
         found = [finding for each in self._detectors for finding in each.heard(now, report)]
         if self._looks_away is not None:
             found = [finding for finding in found if finding.cause == "crash"]
-        return self._act(now, found)
+        return self._act(now, found, restarted=report.past)
 
     def tick(self, now: float, view: View) -> Sequence[Action]:
         """Some time has passed."""
@@ -137,7 +137,12 @@ class RecoveryWatcher:
         for each in self._detectors:
             each.reset(anew=True)
 
-    def _act(self, now: float, found: Sequence[Finding]) -> list[Action]:
+    def _act(self, now: float, found: Sequence[Finding], *, restarted: bool = False) -> list[Action]:
+        """What the findings lead to.
+
+        Args:
+            restarted: whether all ranks have been started again since; that is not done twice.
+        """
         actions: list[Action] = []
         for finding in found:
             if self._ending or (actions and finding.cause != "crash"):
@@ -148,6 +153,8 @@ class RecoveryWatcher:
             if decision is None:
                 continue
             self._note("finding", **_told(finding, decision, enforced=self._settings.enforce))
+            if restarted and not isinstance(decision.action, (ReplaceNode, Fail)):
+                continue
             if self._settings.enforce:
                 actions += [decision.action, *_with_it(finding, decision.action)]
                 self._rolled = finding if isinstance(decision.action, RollBack) else self._rolled

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.printed import Printed
 from hpctools.elastic.processes import LastWords
+from hpctools.elastic.protocol import of_generation
 from hpctools.elastic.recovery.listening import Listener
 
 
@@ -28,14 +29,14 @@ class Output:
     warn: Callable[[str], None]
     listener: Listener | None = None
 
-    def words(self, local: int) -> LastWords:
+    def words(self, local: int, generation: int) -> LastWords:
         """A rank's standard error.
 
         Raises:
             OSError: there is no pipe to be had.
         """
-        listener = self.listener
-        return LastWords(listener.reader(f"{self.agent}.{local}", 2) if listener is not None else None)
+        name, listener = of_generation(f"{self.agent}.{local}", generation), self.listener
+        return LastWords(listener.reader(name, 2) if listener is not None else None)
 
     def printed(self, local: int, generation: int) -> Printed:
         """A rank's standard output.
@@ -46,4 +47,4 @@ class Output:
         name = f"{self.agent}.{local}"
         shown = self.is_shown and local == 0
         log = None if shown else self.folder.logs / f"{name}.{generation}.out"
-        return Printed(name, log, self.warn, self.listener)
+        return Printed(of_generation(name, generation), log, self.warn, self.listener)

@@ -148,7 +148,7 @@ class Ranks:
             for local in range(self._spec.workers_per_node):
                 slot = Slot.create(self._folder.path / str(local))
                 made.callback(slot.close)
-                words = self._output.words(local)
+                words = self._output.words(local, self.begin.generation)
                 made.callback(words.close)
                 self.ranks.append(LocalRank(local, slot, words))
             made.pop_all()

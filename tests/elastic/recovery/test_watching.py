@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpctools.elastic.actions import Fail, RestartAll, RestartWorker, RollBack
+from hpctools.elastic.actions import Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.recovery import watchers_of
 from hpctools.elastic.recovery.watching import RecoveryWatcher
@@ -364,6 +364,20 @@ def test_in_restart_mode_only_restarts_of_the_period_count(
         line = replace(LINE, what="Bad", worker=f"b0.0.{turn}")
         found += watcher.heard(7200.0 * turn, line)
     assert (Fail in {type(each) for each in found}) == fails
+
+
+def test_what_a_rank_printed_before_all_were_started_again_has_no_second_restart(tmp_path: Path) -> None:
+    """Restart mode deals with its crash by itself; it is the rule's first rung all the same."""
+    do = ["restartProcess", "excludeNode"]
+    rule = {"name": "Bad", "logPattern": "Xid", "faultOnMatch": True, "do": do}
+    run = {"mode": "enforce", "logMonitoringConfiguration": [rule]}
+    folder = RunFolder.create(tmp_path / "run", spec({"runPolicy": run}))
+    (watcher,) = watchers_of(replace(spec({"runPolicy": run}), mode="restart"), folder, 0.0)
+    line = replace(LINE, worker="b0.0", what="Bad", past=True)
+    watcher.tick(0.0, view(1))
+    assert watcher.heard(0.1, line) == []
+    assert [type(each) for each in watcher.heard(60.0, line)] == [ReplaceNode]
+    assert [each.detail["rung"] for each in folder.events()] == do
 
 
 def test_a_log_rule_that_is_over_stays_so_under_another_coordinator(tmp_path: Path) -> None:

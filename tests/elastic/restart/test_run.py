@@ -19,7 +19,7 @@ from hpctools.elastic.recovery.settings import Stall
 from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.record import Record
 from hpctools.elastic.restart.run import RestartRun
-from hpctools.elastic.watchers import MemberView
+from hpctools.elastic.watchers import MemberView, Report
 
 
 def restarting(folder: Path, *, takes_over: bool = False) -> tuple[Scene, RestartRun]:
@@ -176,6 +176,27 @@ def test_ranks_that_start_are_not_stalled_however_long_that_takes(tmp_path: Path
         (found,) = passes(500)
         assert (found.cause, found.step) == ("stalledStep", 10)
         assert found.numbers["median_s"] == 40.0
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("name", "worker", "past"),
+    [("b0.0#1", "b0.0", True), ("b0.0#2", "b0.0", False), ("b0.0", "b0.0", False), ("", "", False)],
+)
+def test_it_is_known_whether_who_printed_a_line_has_been_started_again(
+    tmp_path: Path, name: str, worker: str, *, past: bool
+) -> None:
+    """A rank ends with the line that a rule waits for, which is told when the next ones run already."""
+
+    async def scene() -> None:
+        made, restart = restarting(tmp_path)
+        restart._generations.generation, told = 2, list[Report]()
+        watching = made.hearing._watching
+        watching.heard = lambda now, report: told.append(report)  # type: ignore[method-assign]
+        message = {"kind": "log", "worker": name, "what": "bad", "metrics": {"matched": 1.0}, "lines": []}
+        made.hearing.hear(made.run.roster.agents["b0"], message)
+        assert [(each.worker, each.past) for each in told] == [(worker, past)]
 
     asyncio.run(scene())
 
