@@ -102,7 +102,9 @@ def _hung_up(
     transport: CheckedTransport, settings: HostSettings, tried: Sequence[str], error: Exception
 ) -> RemoteError | LostConnection:
     if not transport.is_active():
-        if said := _last_words(transport):
+        # Who says no closes in order. A line that broke (a reset, no route) says nothing: what came before is
+        # the site's own `Banner`.
+        if not isinstance(error, OSError) and (said := _last_words(transport)):
             return TurnedAway(settings, said)
         if _too_many(transport, tried):
             return RemoteError(
