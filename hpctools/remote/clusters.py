@@ -17,6 +17,7 @@ FOLDER = "/opt/hpctools/bin"
 """Where our pages for sysadmins install it: looked into after the PATH, unless a command is stated."""
 _LOOK = f'command -v {COMMAND} >/dev/null && exec {COMMAND} "$@"; exec {FOLDER}/{COMMAND} "$@"'
 _KEYS = {"login_nodes", "user", "command", "api", "token", "python"}
+_MERGE = "tag:yaml.org,2002:merge"  # `<<`, which may be there several times
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,27 @@ def load(path: Path) -> Clusters:
     import yaml  # slow to import, and only those need it who have such a file
 
     try:
+        _refuse_second_entries(yaml.compose(text, Loader=yaml.SafeLoader), path)
         content = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError) as error:  # of a day that no month has
         raise UsageError(f"{path} is no YAML: {' '.join(str(error).split())}", "see docs/laptop.md") from None
     except RecursionError:
         raise _wrong(path, "lists lie too deep in one another") from None
     return _clusters(content, path)
+
+
+def _refuse_second_entries(node: Any, path: Path, names: str = "", levels: int = 3) -> None:
+    """Of entries of one name YAML takes the last without a word; down to the keys of a cluster."""
+    if levels == 0 or getattr(node, "id", "") != "mapping":
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        name, line = f"{names}{key.value}", key.start_mark.line + 1
+        if name in lines and key.tag != _MERGE:
+            told = f"{name} stands in line {lines[name]} and again in line {line}"
+            raise _wrong(path, f"{told}; keep one of them, or give one another name")
+        lines[name] = line
+        _refuse_second_entries(value, path, f"{name}.", levels - 1)
 
 
 def _clusters(content: Any, path: Path) -> Clusters:

@@ -204,6 +204,13 @@ def test_a_token_goes_nowhere_in_the_clear(api: Api, tmp_path: Path) -> None:
         ("clusters: {uni: a}\ndefault: {uni: a}", "is none of its clusters"),
         ("clusters: {uni: a}\ndefault: 2026-02-31", "is no YAML: day is out of range"),
         ("[" * 5000, "lie too deep"),
+        (
+            "clusters:\n  uni: a\n  other: b\n  uni: c\n",
+            "clusters.uni stands in line 2 and again in line 4; keep one",
+        ),
+        ("clusters: {uni: a}\nclusters: {uni: b}", "clusters stands in line 1 and again in line 2"),
+        ("clusters:\n  uni:\n    user: me\n    user: you", "uni.user stands in line 3 and again in line 4"),
+        ("clusters: {7: a, '7': b}", "clusters.7 stands in line 1 and again in line 1"),
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, text: str, why: str) -> None:
@@ -226,6 +233,12 @@ def test_the_usual_cluster_may_be_nobody_or_a_number(tmp_path: Path, text: str, 
     path = tmp_path / "clusters.yaml"
     path.write_text(text)
     assert load(path).usual == usual
+
+
+def test_what_a_cluster_takes_over_from_another_is_no_second_entry(tmp_path: Path) -> None:
+    path = tmp_path / "clusters.yaml"
+    path.write_text("clusters:\n  a: &a {login_nodes: x, user: me}\n  b: {<<: *a, user: you}\n")
+    assert load(path).find("b") == Cluster("b", ("x",), "you")
 
 
 def test_a_cluster_is_a_name_or_a_host(tmp_path: Path) -> None:
