@@ -229,6 +229,9 @@ class NodeOut(BaseModel):
     name: str = Field(examples=["login-1"])
     address: str = Field(examples=["login-1.uni.example"])
     state: Literal["up", "full", "closed", "draining", "silent"] = Field(examples=["up"])
+    silent: bool = Field(
+        description="Nothing was heard of it lately; a drained node may be silent, too.", examples=[False]
+    )
     heard_seconds_ago: int | None = Field(description="Null: never.", examples=[4])
     sessions: int = Field(examples=[12])
     placed: int = Field(description="Sent there a moment ago, not there yet.", examples=[1])
@@ -247,6 +250,7 @@ class NodeOut(BaseModel):
             name=node.name,
             address=known.address,
             state=known.state,
+            silent=known.silent,
             heard_seconds_ago=None if node.silent_for is None else int(node.silent_for),
             sessions=known.sessions,
             placed=known.placed,

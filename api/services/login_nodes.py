@@ -86,6 +86,7 @@ class KnownNode:
     Attributes:
         placed: sessions that were sent there and have not come yet.
         users: people with a session there.
+        silent: nothing was heard of it lately, whatever its state is.
     """
 
     node: Node
@@ -96,6 +97,7 @@ class KnownNode:
     users: int
     unlimited: bool
     why: str
+    silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,12 @@ def set_drain(
 
 def known_nodes(store: LoginStore, rules: Rules, drained: Mapping[str, Drain]) -> list[KnownNode]:
     """All nodes by name; one that is drained before it ever told anything, too."""
+    policy = rules.policy
     with store.reading() as moment:
-        return [replace(each, state=rules.policy.state(each.node)) for each in _read(moment, drained)]
+        return [
+            replace(each, state=policy.state(each.node), silent=policy.is_silent(each.node))
+            for each in _read(moment, drained)
+        ]
 
 
 def place_user(store: LoginStore, rules: Rules, wish: Wish) -> Way:

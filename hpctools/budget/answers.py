@@ -85,6 +85,7 @@ _NODE: _Words = {
     **dict.fromkeys(("sessions", "users", "cpu", "memory"), NUMBER),
     "heard_seconds_ago": OrNull(NUMBER),
     "unlimited": FLAG,
+    "silent?": FLAG,
 }
 _FORMER: _Words = {"address": TEXT, "node": TEXT, "left_seconds_ago": NUMBER}
 _SESSION: _Words = {

@@ -108,12 +108,14 @@ def login_nodes(found: list[dict[str, Any]], targets: dict[str, str]) -> list[Lo
 
 
 def _is_silent(node: Mapping[str, Any]) -> bool:
-    """Whether nothing is heard of a node; of one that is drained its state does not say so.
+    """Also of a drained node; of that one an older service tells only how long ago it was heard.
 
     Agents report once a minute at least.
     """
     ago = node["heard_seconds_ago"]
-    return node["state"] == "silent" or ago is None or (node["state"] == "draining" and ago >= _SURE_SECONDS)
+    if ago is None or node["state"] == "silent":
+        return True
+    return bool(node.get("silent", node["state"] == "draining" and ago >= _SURE_SECONDS))
 
 
 def former_addresses(found: Iterable[Mapping[str, Any]]) -> dict[str, str]:

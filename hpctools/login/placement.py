@@ -63,11 +63,15 @@ class Policy:
     most_sessions: int | None = None
     slack: float = 2.0
 
+    def is_silent(self, node: Node) -> bool:
+        """Whether nothing was heard of it lately; also of one that is drained."""
+        return node.silent_for is None or node.silent_for > self.silent_after
+
     def state(self, node: Node) -> State:
         """What is to be said of a node."""
         if node.draining:
             return "draining"
-        if node.silent_for is None or node.silent_for > self.silent_after:
+        if self.is_silent(node):
             return "silent"
         if node.closed:
             return "closed"

@@ -31,7 +31,10 @@ from hpctools.errors import UnreachableError, UsageError
 from hpctools.login.agent.reporting import _heard
 
 AGES = {"heard_seconds_ago": 4, "sessions": 12, "users": 9, "cpu": 0.25, "memory": 0.5}
-NODE = {"name": "login-1", "address": "login-1", "state": "up", **AGES, "unlimited": False, "why": ""}
+NODE = {
+    "name": "login-1", "address": "login-1", "state": "up", "silent": False, **AGES, "unlimited": False,
+    "why": "",
+}  # fmt: skip
 FORMER = {"address": "10.0.0.5", "node": "login-1", "left_seconds_ago": 300}
 SESSION = {
     "id": 812, "user": "nlp1", "node": "login-1", "kind": "ssh", "origin": "192.0.2.7",

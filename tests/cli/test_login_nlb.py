@@ -54,11 +54,12 @@ class Account:
         return str(self.ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24")["Subnet"]["SubnetId"])
 
     def nodes(self, **states: str) -> None:
-        """What agents have told, by the last part of their address: `up`, `draining` or `silent`."""
+        """What agents have told, by the last part of their address; `gone`: `draining` and `silent`."""
         self.told["nodes"] = [
             {
-                "name": f"login-{number[1:]}", "address": f"10.0.0.{number[1:]}", "state": state,
-                "heard_seconds_ago": 90 if state == "silent" else 4,
+                "name": f"login-{number[1:]}", "address": f"10.0.0.{number[1:]}",
+                "state": "draining" if state == "gone" else state, "silent": state in ("silent", "gone"),
+                "heard_seconds_ago": 90 if state in ("silent", "gone") else 4,
             }
             for number, state in states.items()
         ]  # fmt: skip
@@ -215,3 +216,22 @@ def test_a_group_that_is_not_there_is_said(account: Account) -> None:
     account.elbv2.delete_target_group(TargetGroupArn=group)
     with pytest.raises(RefusedError, match="TargetGroupNotFound"):
         step(group)
+
+
+def test_a_drained_node_that_is_gone_is_no_trouble(account: Account) -> None:
+    """Its instance was ended while it was drained: each minute it was said, and the command ended with 1."""
+    group, four = account.group("instance"), account.instance("10.0.0.4")
+    account.nodes(n4="up", n5="gone")
+    assert step(group) == [f"login-4 ({four}) registered"]
+    assert step(group) == ["all is in step"]
+
+
+def test_a_drained_node_that_is_gone_leaves_its_address_to_who_has_it_now(account: Account) -> None:
+    """Whose agent is being restarted: it was deregistered for the other one's drain."""
+    group = account.group("ip")
+    account.nodes(n4="up", n5="up")
+    step(group)
+    account.nodes(n4="silent", n5="up", n6="gone")
+    account.told["nodes"][2]["address"] = "10.0.0.4"
+    assert step(group) == ["all is in step"]
+    assert account.there(group) == {"10.0.0.4", "10.0.0.5"}

@@ -26,6 +26,7 @@ NODE = {
     "name": "login-1",
     "address": "login-1.uni.example",
     "state": "up",
+    "silent": False,
     "heard_seconds_ago": 0,
     "sessions": 1,
     "placed": 0,
@@ -106,6 +107,8 @@ def test_a_node_that_is_gone_is_forgotten(sqlite_service: Any, agent: Any) -> No
     assert (refused.status_code, "still reports" in refused.json()["detail"]) == (409, True)
     with sqlite_service.app.state.login_store.writing() as moment:
         moment.execute(update(NODES).values(heard_at=NODES.c.heard_at - 31))
+    (node,) = admin.get("/v1/login/nodes").json()["nodes"]
+    assert (node["state"], node["silent"]) == ("draining", True)
     report(agent, 1, node="login-2")
     done = admin.delete("/v1/login/nodes/login-1")
     assert (done.status_code, done.json()) == (200, {"node": "login-1"})
