@@ -104,18 +104,25 @@ def limits(standing: Standing, care: Care) -> Limits:
 
 
 def message(
-    before: Standing, after: Standing, now: float, care: Care, used: tuple[float, int, str]
+    before: Standing,
+    after: Standing,
+    now: float,
+    care: Care,
+    used: tuple[float, int, str],
+    *,
+    holds_memory: bool = True,
 ) -> str | None:
     """What somebody is told when their penalty changes; None when it does not.
 
     Args:
         used: processors, bytes, and the program that used the most.
+        holds_memory: whether the kernel slows down for want of memory; else nobody is told of such a limit.
     """
     if after.level == before.level:
         return None
     if not after.level:
         return "This login node's limit on your programs is over. Thank you for leaving room for others."
-    left, time = _left(after, now, care)
+    left, time = _left(after, now, care, holds_memory=holds_memory)
     if after.level < before.level:
         return f"The limit on your programs on this login node is eased: {left} for the next {time}."
     return (
@@ -124,13 +131,21 @@ def message(
     )
 
 
-def reminder(standing: Standing, now: float, care: Care, used: tuple[float, int, str]) -> str:
+def reminder(
+    standing: Standing,
+    now: float,
+    care: Care,
+    used: tuple[float, int, str],
+    *,
+    holds_memory: bool = True,
+) -> str:
     """What somebody under a penalty is told who was not there when it began.
 
     Args:
         used: what it began with, as of `message`.
+        holds_memory: as of `message`.
     """
-    left, time = _left(standing, now, care)
+    left, time = _left(standing, now, care, holds_memory=holds_memory)
     return (
         f"Your programs on this login node are limited to {left} for the next {time}: you had "
         f"used {_used(used)}. {_part_of_one(care)} The limit eases by itself. {_WAY_OUT}"
@@ -140,11 +155,11 @@ def reminder(standing: Standing, now: float, care: Care, used: tuple[float, int,
 _WAY_OUT = "Long or large work belongs into a job: hp-submit --help."
 
 
-def _left(standing: Standing, now: float, care: Care) -> tuple[str, str]:
+def _left(standing: Standing, now: float, care: Care, *, holds_memory: bool) -> tuple[str, str]:
     """What is left under a penalty, and for how long."""
     limit = limits(standing, care)
-    left = f"{limit.cpus:g} processors and {(limit.memory_high or 0) / GIB:.1f} GiB"
-    return left, spelt(standing.until - now)
+    memory = f" and {(limit.memory_high or 0) / GIB:.1f} GiB" if holds_memory else ""
+    return f"{limit.cpus:g} processors{memory}", spelt(standing.until - now)
 
 
 def _used(used: tuple[float, int, str]) -> str:

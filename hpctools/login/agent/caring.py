@@ -89,7 +89,8 @@ class Carer:
             return
         self._standings[uid] = after
         reason = (used.cpus, used.memory, used.most)
-        words = message(before, after, sample.at, self._care, reason)
+        memory = self._slices.holds_memory
+        words = message(before, after, sample.at, self._care, reason, holds_memory=memory)
         if words is not None:
             if after.level > before.level:
                 self.penalties += 1
@@ -181,10 +182,11 @@ class Carer:
         Args:
             now: the time of the last sample.
         """
+        memory = self._slices.holds_memory
         return {
             user_name(uid): Notice(
                 f"{standing.level} until {standing.until}",
-                reminder(standing, now, self._care, self._reasons[uid]),
+                reminder(standing, now, self._care, self._reasons[uid], holds_memory=memory),
             )
             for uid, standing in self._standings.items()
             if standing.level and uid in self._reasons

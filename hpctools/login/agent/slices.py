@@ -32,6 +32,11 @@ class Slices(Protocol):
         """Whether what a person starts later gets into the limits by itself."""
         ...
 
+    @property
+    def holds_memory(self) -> bool:
+        """Whether the kernel slows down who goes above `memory_high`; cgroup v1 does not."""
+        ...
+
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
         """Make these a person's limits until the next ones or a restart of the node.
 
@@ -50,8 +55,12 @@ class Slices(Protocol):
 def find_slices(systemd: Path = SYSTEMD, cgroups: Path = CGROUPS) -> Slices:
     """systemd where it is in charge, else the kernel's own folders."""
     if systemd.is_dir():
-        return SystemdSlices()
-    return CgroupTwo(cgroups) if (cgroups / "cgroup.controllers").exists() else CgroupOne(cgroups)
+        return SystemdSlices(cgroups=cgroups)
+    return CgroupTwo(cgroups) if _is_two(cgroups) else CgroupOne(cgroups)
+
+
+def _is_two(cgroups: Path) -> bool:
+    return (cgroups / "cgroup.controllers").exists()
 
 
 @dataclass(frozen=True)
@@ -63,10 +72,17 @@ class SystemdSlices:
 
     Attributes:
         control: where systemd writes what `set-property --runtime` told it.
+        cgroups: where the kernel shows them.
     """
 
     control: Path = CONTROL
+    cgroups: Path = CGROUPS
     adopts: ClassVar[bool] = True
+
+    @property
+    def holds_memory(self) -> bool:
+        """See `Slices`; MemoryHigh is there for cgroup v2 only."""
+        return _is_two(self.cgroups)
 
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
         """See `Slices`; systemd has the processes already."""
@@ -198,6 +214,7 @@ class CgroupTwo:
 
     root: Path = CGROUPS
     adopts: ClassVar[bool] = False
+    holds_memory: ClassVar[bool] = True
 
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
         """See `Slices`."""
@@ -221,6 +238,7 @@ class CgroupOne:
 
     root: Path = CGROUPS
     adopts: ClassVar[bool] = False
+    holds_memory: ClassVar[bool] = False
 
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
         """See `Slices`."""

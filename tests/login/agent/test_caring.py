@@ -27,6 +27,7 @@ class FakeSlices:
 
     def __init__(self) -> None:
         self.adopts = True
+        self.holds_memory = True
         self.broken = self.hangs = False
         self.asked = 0
         self.told: list[tuple[int, Limits]] = []
@@ -86,6 +87,27 @@ def test_prometheus_may_ask_while_somebody_else_becomes_known(monkeypatch: pytes
 
     monkeypatch.setattr("hpctools.login.agent.caring.user_name", slow)
     assert [standing.level for standing in carer.standings.values()] == [1]
+
+
+@pytest.mark.parametrize(("holds", "left"), [(True, "1.6 processors and 3.2 GiB"), (False, "1.6 processors")])
+def test_a_limit_on_memory_is_told_where_the_kernel_has_one(holds: bool, left: str) -> None:
+    """cgroup v1 has none that slows down: who was told of 3.2 GiB could hold all memory there is."""
+    slices, told = FakeSlices(), list[str]()
+    slices.holds_memory = holds
+    carer = Carer(CARE, slices, lambda user, words: told.append(words), lambda user: user == "root")
+    end = work(carer, 3.0, 4)
+    assert f"Your programs go on with {left}; the limit eases" in told[0]
+    assert f"are limited to {left} for the next" in carer.notices(end)["54321"].words
+
+
+def test_where_the_kernel_limits_memory(tmp_path: Path) -> None:
+    systemd = tmp_path / "systemd"
+    (one := tmp_path / "one").mkdir()
+    (two := tmp_path / "two").mkdir()
+    (two / "cgroup.controllers").touch()
+    for there in (False, True):
+        assert [find_slices(systemd, each).holds_memory for each in (one, two)] == [False, True]
+        systemd.mkdir(exist_ok=there)
 
 
 def test_a_penalty_ends_for_who_has_left_and_comes_back() -> None:
