@@ -220,7 +220,7 @@ def _sets(
 ) -> Iterator[AccountChange]:
     for key, value in settings.items():
         before = there.get(key, "")
-        if value != before:
+        if before not in (value, known[key].shown(value)):
             late = _too_early(key, value, known, live) or _narrows(key, before, value)
             yield replace(base, key=key, before=before, after=value, late=late)
 

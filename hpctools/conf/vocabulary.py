@@ -25,12 +25,14 @@ class Setting:
         argument: from the canonical texts that are wanted and live to the value to tell sacctmgr.
         tres: whether the value speaks of TRES.
         pattern: what the canonical text looks like when it is set.
+        shown: the canonical text of what sacctmgr shows of one; it rounds some.
     """
 
     canonical: Callable[[str], str]
     argument: Callable[[str, str], str]
     pattern: re.Pattern[str]
     tres: bool = False
+    shown: Callable[[str], str] = lambda text: text
 
 
 def _or_clear(wanted: str, live: str) -> str:
@@ -108,6 +110,22 @@ def _count(name: str, text: str) -> str:
     return str(int(number * 1024 ** _UNITS[unit]))
 
 
+def _shown_tres(text: str) -> str:
+    """TRES as sacctmgr shows them."""
+    counts = parse_tres(text)
+    if counts.get("mem", "").isdecimal():
+        counts["mem"] = _shown_memory(int(counts["mem"]))
+    return ",".join(f"{name}={count}" for name, count in counts.items())
+
+
+def _shown_memory(mebibytes: int) -> str:
+    """What is read back: two digits behind the point, though 1024.5 GiB still become TiB (libslurm)."""
+    number, unit = Decimal(mebibytes), _UNITS["M"]
+    while number >= 1024 and int(number) % 512 == 0 and unit < _UNITS["P"]:
+        number, unit = number / 1024, unit + 1
+    return _count("mem", f"{number:.2f}{[*_UNITS][unit]}")
+
+
 def _tres_change(wanted: str, live: str) -> str:
     """sacctmgr merges TRES into what is there, so that those that go are cleared by name."""
     target, there = parse_tres(wanted), parse_tres(live)
@@ -120,7 +138,7 @@ _TIME = Setting(_seconds, _time_or_clear, re.compile(r"\d{1,12}", re.ASCII))
 _MINUTES = Setting(_whole_minutes, _time_or_clear, re.compile(r"\d{1,12}", re.ASCII))
 _TRES_NAME = r"[a-z][a-z0-9_]*(/[A-Za-z0-9_.:-]+)?"
 _TRES = Setting(
-    _tres, _tres_change, re.compile(rf"{_TRES_NAME}=\d+(,{_TRES_NAME}=\d+)*", re.ASCII), tres=True
+    _tres, _tres_change, re.compile(rf"{_TRES_NAME}=\d+(,{_TRES_NAME}=\d+)*", re.ASCII), True, _shown_tres
 )
 _NAME = r"[a-z0-9_.-]+"
 _DELTAS = Setting(_sorted_list, _wanted, re.compile(rf"[+-]?{_NAME}(,[+-]?{_NAME})*", re.ASCII))

@@ -134,6 +134,16 @@ def test_tres_in_plain_numbers(shown: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "shown"),
+    [("mem=1500", "mem=1500M"), ("mem=1049088", "mem=1.00T"), ("mem=1573376", "mem=1.50T"),
+     ("mem=1049600", "mem=1025G"), ("cpu=7,mem=1610612736", "cpu=7,mem=1.50P"), ("gres/gpu=2", "gres/gpu=2")],
+)  # fmt: skip
+def test_what_sacctmgr_shows_of_what_it_was_told(told: str, shown: str) -> None:
+    limits = QOS_SETTINGS["GrpTRES"]
+    assert limits.shown(told) == limits.canonical(shown)
+
+
+@pytest.mark.parametrize(
     ("word", "value", "canonical"),
     [("grptresmins", "gres/gpu=5,cpu=1k", ("GrpTRESMins", "cpu=1024,gres/gpu=5")),
      ("MaxTRESPerJob", "cpu=1", ("MaxTRES", "cpu=1")), ("MaxWall", "1-00:00:30", ("MaxWall", "86460")),

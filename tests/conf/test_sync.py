@@ -309,6 +309,16 @@ def test_limits_on_what_slurmctld_has_not_named_yet_wait_for_it() -> None:
     assert rest.argv == ("modify", "account", "where", "name=there", "cluster=uni", "set", "GrpJobs=3")
 
 
+def test_memory_that_slurm_shows_rounded_is_told_once() -> None:
+    """1024.5 GiB are shown as 1.00T: each plan had them again, and no apply came to its end."""
+    wanted = tree(Account("lab", "root", {"GrpTRES": "cpu=2,mem=1049088"}))
+    shown = tree(Account("lab", "root", {"GrpTRES": "cpu=2,mem=1048576"}))
+    assert difference(wanted, shown).changes == ()
+    assert [change.after for change in difference(shown, wanted).changes] == ["cpu=2,mem=1048576"]
+    (change,) = difference(wanted, tree(Account("lab", "root", {"GrpTRES": "cpu=1,mem=1048576"}))).changes
+    assert change.after == "cpu=2,mem=1049088", "all of it is told, and exactly"
+
+
 def test_qos_are_told_bare_before_slurmctld_starts() -> None:
     wanted = tree(qos=(Qos("high", {"Preempt": "low"}), Qos("low", {})))
     empty = AccountTree((), (), (), {}, ())
