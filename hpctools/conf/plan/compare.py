@@ -17,6 +17,7 @@ from hpctools.conf.plan.limit_jobs import Hindrance, Queue, hindered
 from hpctools.conf.plan.live import Live, OnDisk
 from hpctools.conf.plan.meaning import Meaning, read_meaning
 from hpctools.conf.plan.model import Change, DisturbedJob, Need, Plan
+from hpctools.conf.plan.named_qos import unknown_qos
 from hpctools.conf.plan.nodes import node_changes
 from hpctools.conf.plan.partition_jobs import reshaped, unusable
 from hpctools.conf.plan.partitions import partition_changes, partition_edits
@@ -110,7 +111,7 @@ class _Found:
             self.ways.close(partition, jobs)
 
     def look_at_accounts(self, wanted: Bundle, live: Live, *, prune: bool) -> tuple[str, ...]:
-        """Find what separates slurmdbd from the site; return what stays though the site does not name it."""
+        """Find what separates slurmdbd from the site; return warnings: what stays unnamed, or cannot come."""
         if live.accounts is None:
             return ()
         found = difference(wanted.accounts, live.accounts, prune=prune, busy=live.jobs)
@@ -118,7 +119,7 @@ class _Found:
         trees = (live.accounts, wanted.accounts)
         parents = {account.parent for tree in trees for account in tree.accounts}
         self._of_accounts = [*account_changes(found, self._limited, self.sides.release, parents)]
-        return _kept(found.kept, prune=prune)
+        return (*unknown_qos(wanted.accounts, live.accounts), *_kept(found.kept, prune=prune))
 
     def take_slurm_conf(self) -> None:
         if self.sides.now is None:

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from hpctools.cli.plan_text import plan_text
-from hpctools.conf import AccountTree, Facts, compile
+from hpctools.conf import AccountTree, Facts, Qos, compile
 from hpctools.conf.plan import Live, Need, OnDisk, Plan, Step, make_plan
 from hpctools.errors import SiteError
 from hpctools.site import InvalidSiteError, loads
@@ -254,3 +254,17 @@ def test_people_whom_the_site_does_not_name_stay_unless_asked() -> None:
     assert [(c.subject, c.after, c.needs) for c in pruned.changes] == [("dl2 in dl-lab-a", None, Need.LIVE)]
     kept = planned(bundle(), wanted, busy, prune=True)
     assert (kept.changes, kept.warnings) == ((), ("association dl2 in dl-lab-a stays: 1 job running",))
+
+
+def test_a_qos_that_is_nowhere_is_told_before_sacctmgr_refuses_it() -> None:
+    """A slip of the pen in `settings` ended an apply in the middle; one of slurmdbd's own is no slip."""
+    wanted = bundle(("members: [dl1, dl2]", 'members: [dl1, dl2]\n        settings: {QOS: "+high,+hihg"}'))
+    (told,) = make_plan(wanted, live(bundle()), folder=FOLDER).warnings
+    assert told.startswith(
+        "account dl-lab-a: QOS names hihg, and there is neither such a tier nor such a QoS"
+    )
+    there = live(bundle())
+    assert there.accounts is not None
+    accounts = replace(there.accounts, qos=(*there.accounts.qos, Qos("hihg", {})))
+    plan = make_plan(wanted, replace(there, accounts=accounts), folder=FOLDER)
+    assert [each for each in plan.warnings if "hihg" in each and "names" in each] == []
