@@ -81,6 +81,17 @@ def pruned(
     return (*moved, *(_removal(item) for item in gone)), tuple(kept)
 
 
+def _in_settings(tree: AccountTree) -> set[str]:
+    """QoS that settings of accounts, people and tiers speak of, tiers or not."""
+    stated = (
+        *(each.settings for each in tree.qos),
+        *(each.settings for each in tree.accounts),
+        *(each.settings for each in tree.associations),
+    )
+    texts = (settings.get(key, "") for settings in stated for key in ("QOS", "DefaultQOS", "Preempt"))
+    return {name.lstrip("+-") for text in texts for name in names_of(text)}
+
+
 def _removal(item: Item) -> AccountChange:
     kind, name, account = item
     users = (name,) if kind in ("association", "coordinator") else ()
@@ -163,7 +174,7 @@ class _Look:
 
     def qos(self, people: Set[tuple[str, str]], accounts: Set[str]) -> dict[Item, _Reason]:
         """QoS that neither the site nor what stays speaks of."""
-        named = {qos.name for qos in self.wanted.qos}
+        named = {qos.name for qos in self.wanted.qos} | _in_settings(self.wanted)
         jobs = _jobs_by(self.busy, lambda job: job.qos)
         used = set(self.live.beside.qos)
         staying = [

@@ -290,6 +290,16 @@ def test_root_normal_and_what_others_use_are_never_removed() -> None:
     assert [kept.subject for kept in found.kept] == ["rooted", "theirs"]
 
 
+def test_a_qos_that_only_settings_name_is_named() -> None:
+    """It was pruned, and what named it could not be set any more."""
+    wanted = tree(Account("lab", "root", {"QOS": "+own"}))
+    there = tree(
+        Account("lab", "root", {"QOS": "+own"}), qos=(Qos("low", {}), Qos("own", {}), Qos("free", {}))
+    )
+    assert [change.subject for change in difference(wanted, there, prune=True).changes] == ["free"]
+    assert [kept.subject for kept in difference(wanted, there).kept] == ["free"]
+
+
 def test_unless_asked_nothing_goes_and_it_is_said() -> None:
     found = difference(tree(), tree(Account("old", "root", {})))
     assert (found.changes, found.kept) == ((), (GONE,))
