@@ -60,7 +60,8 @@ def drift(
     else:
         release = parse_release(applied.release)
         known = bool(applied.bundle.accounts.accounts)  # all that slurmdbd held then: what is more came since
-        made = compared(applied.bundle, folder or applied.folder, state, release, prune=known)
+        where = folder or applied.folder
+        made = compared(applied.bundle, where, state, release, prune=known, jobs_keep=False)
     if prometheus is not None:
         save(prometheus, metrics(made, time.time()))
     if as_json:

@@ -84,6 +84,7 @@ def compared(
     release: Release | None,
     *,
     prune: bool = False,
+    jobs_keep: bool = True,
     ask: Ask | None = None,
 ) -> Plan:
     """Read what there is and compare a configuration with it.
@@ -92,6 +93,7 @@ def compared(
         folder: Slurm's configuration folder.
         state: where changes are remembered: what a killed one left is warned of.
         release: the Slurm release when slurmctld does not tell it.
+        prune, jobs_keep: see `make_plan`.
         ask: runs Slurm's commands; what the folder says when None.
     """
     from dataclasses import replace
@@ -101,7 +103,7 @@ def compared(
     from hpctools.conf.plan.settle import settled_plan
 
     live = read_for(wanted, folder, ask, wait=False)
-    made = settled_plan(wanted, live, folder=folder, release=release, prune=prune)
+    made = settled_plan(wanted, live, folder=folder, release=release, prune=prune, jobs_keep=jobs_keep)
     owed = unfinished_warnings(History(state), Generations(folder))
     return replace(made, warnings=(*made.warnings, *owed))
 

@@ -19,7 +19,7 @@ from hpctools.conf.apply.history import History, accounts_name, accounts_text
 from hpctools.conf.apply.record import Kind, Record, Side
 from hpctools.conf.facts_file import dump_facts
 from hpctools.conf.plan import Live, Plan
-from tests.conf.plan.stage import EARLY, REFERENCE, bundle, live
+from tests.conf.plan.stage import EARLY, REFERENCE, bundle, job, live
 
 Command = Callable[..., tuple[int, str, str]]
 DRIFTED = ("max_time: 2-00:00:00", "max_time: 1-12:00:00")
@@ -206,7 +206,9 @@ def test_drift_knows_the_accounts_of_the_change_in_force(command: Command, folde
         "association eve in dl-lab-a: too many: a member (live)",
         "account new: too many: an account (live)",
     )
-    assert command("drift", "--state", str(state), there=there) == (1, "\n".join(told) + "\n", "")
+    for busy in ((), (job(7, "eve", "dl", account="dl-lab-a", nodes=("reserved-1",)),)):
+        seen = replace(there, jobs=busy)
+        assert command("drift", "--state", str(state), there=seen) == (1, "\n".join(told) + "\n", "")
     (state / "history/1/accounts-after.json").unlink()  # slurmdbd did not tell them then
     assert command("drift", "--state", str(state), there=there) == (0, "", "")
 

@@ -27,6 +27,7 @@ from hpctools.conf.plan.sides import Sides, folded
 from hpctools.conf.plan.ways import Ways
 from hpctools.conf.plan.whole_nodes import taken
 from hpctools.errors import HpctoolsError
+from hpctools.slurm.types import Job
 from hpctools.slurm.versions import OLDEST, Release, reads_topology_yaml, spell_release
 
 _SLURM_CONF = "slurm.conf"
@@ -39,7 +40,13 @@ _UNDER_LIMITS = {"QOS", "OverSubscribe"} | partition_terms.KEYS
 
 
 def make_plan(
-    wanted: Bundle, live: Live, *, folder: Path, release: Release | None = None, prune: bool = False
+    wanted: Bundle,
+    live: Live,
+    *,
+    folder: Path,
+    release: Release | None = None,
+    prune: bool = False,
+    jobs_keep: bool = True,
 ) -> Plan:
     """Compare a bundle with what there is.
 
@@ -49,6 +56,7 @@ def make_plan(
         folder: the configuration folder, for people.
         release: the Slurm release when slurmctld does not tell it.
         prune: accounts and people go that the site does not name.
+        jobs_keep: of these, what a job in the queue needs stays.
 
     Raises:
         HpctoolsError: the bundle's slurm.conf cannot be understood.
@@ -72,7 +80,7 @@ def make_plan(
     found = _Found(sides)
     files = list(file_changes(wanted, live.disk, sides))
     live = live.complete()  # slurmdbd has answered meanwhile
-    kept = found.look_at_accounts(wanted, live, prune=prune)
+    kept = found.look_at_accounts(wanted, live, prune=prune, busy=live.jobs if jobs_keep else ())
     found.take_slurm_conf()
     found.take_files(files)
     found.take_accounts()
@@ -110,11 +118,13 @@ class _Found:
         for partition, jobs in (*self._too_big, *((edit.partition, edit.jobs) for edit in self._edits)):
             self.ways.close(partition, jobs)
 
-    def look_at_accounts(self, wanted: Bundle, live: Live, *, prune: bool) -> tuple[str, ...]:
+    def look_at_accounts(
+        self, wanted: Bundle, live: Live, *, prune: bool, busy: Sequence[Job]
+    ) -> tuple[str, ...]:
         """Find what separates slurmdbd from the site; return warnings: what stays unnamed, or cannot come."""
         if live.accounts is None:
             return ()
-        found = difference(wanted.accounts, live.accounts, prune=prune, busy=live.jobs)
+        found = difference(wanted.accounts, live.accounts, prune=prune, busy=busy)
         self._limited = _hindrances(found, live.accounts, live, self.sides, self.ways)
         trees = (live.accounts, wanted.accounts)
         parents = {account.parent for tree in trees for account in tree.accounts}

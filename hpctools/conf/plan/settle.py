@@ -30,18 +30,19 @@ def settled_plan(
     folder: Path,
     release: Release | None = None,
     prune: bool = False,
+    jobs_keep: bool = True,
     ask: Ask | None = None,
 ) -> Plan:
     """Compare a bundle with what there is, as `make_plan` does; ask how jobs want memory where it matters.
 
     Args:
         ask: runs Slurm's commands; `commands(folder)` when None.
-        wanted, live, folder, release, prune: see `make_plan`.
+        wanted, live, folder, release, prune, jobs_keep: see `make_plan`.
 
     Raises:
         HpctoolsError: the bundle's slurm.conf cannot be understood.
     """
-    planned = partial(make_plan, wanted, folder=folder, release=release, prune=prune)
+    planned = partial(make_plan, wanted, folder=folder, release=release, prune=prune, jobs_keep=jobs_keep)
     plan = planned(live)
     unclear = _unclear(live)
     if not unclear or not (_shape_places(plan) or (plan.changes and _limits_memory(wanted))):
