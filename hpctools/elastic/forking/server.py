@@ -31,6 +31,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from hpctools.elastic.channel import die_with_parent
+from hpctools.elastic.forking.title import show_as
 from hpctools.python_command import FILE
 
 NEEDED = ("hpctools.elastic.loader", "hpctools.elastic.run_session")  # and with them torch
@@ -154,7 +155,15 @@ def main(modules: str, kind: str, target: str, *arguments: str) -> None:
     gc.freeze()  # a collection in a worker would otherwise copy all of it
     server.tell(ready=True, warnings=told)
     if server.serve() is not None:
+        sys.orig_argv = _own_words(kind, target, arguments)
+        show_as(sys.orig_argv)
         run_program(kind, target, arguments)
+
+
+def _own_words(kind: str, target: str, arguments: Sequence[str]) -> list[str]:
+    """The words with which the worker would have been started by itself."""
+    python = sys.orig_argv[: -len(("-m", "us", "modules", kind, target, *arguments))]
+    return [*python, *([] if kind == FILE else [f"-{kind}"]), target, *arguments]
 
 
 def _line() -> socket.socket:

@@ -29,6 +29,7 @@ TELLS = """\
     import json, os, signal, sys
     def mean(value: NotThere): ...
     print(json.dumps({
+        "words": open("/proc/self/cmdline").read().rstrip("\\0"), "orig": sys.orig_argv,
         "argv": sys.argv, "path": sys.path[0], "folder": os.getcwd(), "name": __name__, "file": __file__,
         "main": sys.modules["__main__"].__dict__ is globals(), "worker": os.environ["HPCTOOLS_WORKER"],
         "leads": os.getpid() == os.getsid(0), "input": sys.stdin.read(), "future": "annotations" in globals(),
