@@ -21,6 +21,7 @@ from hpctools.conf.plan.named_qos import unknown_qos
 from hpctools.conf.plan.nodes import node_changes
 from hpctools.conf.plan.partition_jobs import reshaped, unusable
 from hpctools.conf.plan.partitions import partition_changes, partition_edits
+from hpctools.conf.plan.reservations import stranded
 from hpctools.conf.plan.rules import changed, rules_of
 from hpctools.conf.plan.settings import setting_changes
 from hpctools.conf.plan.sides import Sides, folded
@@ -129,7 +130,8 @@ class _Found:
         trees = (live.accounts, wanted.accounts)
         parents = {account.parent for tree in trees for account in tree.accounts}
         self._of_accounts = [*account_changes(found, self._limited, self.sides.release, parents)]
-        return (*unknown_qos(wanted.accounts, live.accounts), *_kept(found.kept, prune=prune))
+        unfit = (*unknown_qos(wanted.accounts, live.accounts), *stranded(found, live.reservations))
+        return (*unfit, *_kept(found.kept, prune=prune))
 
     def take_slurm_conf(self) -> None:
         if self.sides.now is None:

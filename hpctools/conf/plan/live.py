@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from hpctools.conf.accounts import AccountTree
 from hpctools.conf.plan.demand import Demand, Holder, Used
 from hpctools.conf.plan.meaning import Meaning
+from hpctools.conf.plan.reservations import Reservations
 from hpctools.conf.plan.shown import NodeStatus, Shown
 from hpctools.slurm.types import Job
 from hpctools.slurm.versions import Release
@@ -50,6 +51,7 @@ class Live:
         unknown: what could not be read, and why, a line each.
         groups: the groups of people whose jobs wait, where they count and are known.
         later: waits for `accounts`, and for why they are not known, where slurmdbd has not answered yet.
+        reservations: the accounts that each reservation names.
     """
 
     disk: OnDisk
@@ -62,6 +64,7 @@ class Live:
     used: Mapping[Holder, Used] = field(default_factory=dict)
     groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
     later: Callable[[], Known] | None = None
+    reservations: Reservations = field(default_factory=dict)
 
     def complete(self) -> Live:
         """The same with slurmdbd's answers; waits for them."""

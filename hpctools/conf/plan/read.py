@@ -14,6 +14,7 @@ from hpctools.conf.live import parse_live
 from hpctools.conf.plan.demand import Demand, Holder, Used, demand_format, read_demands, read_used
 from hpctools.conf.plan.live import Known, Live, OnDisk
 from hpctools.conf.plan.people import groups_of
+from hpctools.conf.plan.reservations import read_reservations
 from hpctools.conf.plan.shown import Shown, read_shown
 from hpctools.conf.plan.slurmfile import included_paths
 from hpctools.errors import CommandError, HpctoolsError
@@ -64,7 +65,7 @@ def read(
         wait: whether slurmdbd is waited for; else `Live.complete` waits.
     """
     ask = ask or commands(folder)
-    pool = ThreadPoolExecutor(12)
+    pool = ThreadPoolExecutor(13)
     try:
         known = [pool.submit(ask, ("sacctmgr", "-nP", *query)) for query in live_queries()]
         queue = _controller(pool, ask, wanted)
@@ -83,6 +84,7 @@ def read(
         queue.used,
         groups_of(people),
         cache(lambda: _accounts(known, cluster)),
+        queue.reservations,
     )
     return live.complete() if wait else live
 
@@ -109,6 +111,7 @@ class _Controller(NamedTuple):
     jobs: tuple[Job, ...] = ()
     demands: Mapping[int, Demand] = {}
     used: Mapping[Holder, Used] = {}
+    reservations: Mapping[str, frozenset[str]] = {}
 
 
 def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) -> _Controller:
@@ -124,6 +127,7 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) 
     nodes = pool.submit(ask, (*SHOW, "node"))
     partitions = pool.submit(ask, (*SHOW, "partition"))
     queue = pool.submit(ask, ("squeue", "--all", "--noheader", f"--format={parse.JOB_FORMAT}"))
+    reserved = pool.submit(ask, (*SHOW, "reservation"))
     asked = pool.submit(ask, ("squeue", "--all", "--noheader", f"--Format={demand_format(release)}"))
     spent = [pool.submit(ask, argv) for argv in _usage_queries(wanted)]
     shown, silence = answer(
@@ -138,8 +142,11 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) 
         lambda: {holder: use for each in spent for holder, use in read_used(each.result()).items()},
         "what is used of limits is not looked at",
     )
-    told = (*silence, *no_jobs, *no_demands, *no_used)
-    return _Controller(shown, told, jobs or (), demands or {}, used or {})
+    reservations, no_reservations = answer(
+        lambda: read_reservations(reserved.result()), "reservations for accounts that go are not looked at"
+    )
+    told = (*silence, *no_jobs, *no_demands, *no_used, *no_reservations)
+    return _Controller(shown, told, jobs or (), demands or {}, used or {}, reservations or {})
 
 
 def _usage_queries(wanted: AccountTree | None) -> Iterator[tuple[str, ...]]:
