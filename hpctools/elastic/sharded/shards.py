@@ -25,7 +25,7 @@ from hpctools.elastic.sharded.copies import Copies, copy_of, deep_copied, exchan
 from hpctools.elastic.sharded.layout import Survey, Version, furthest_whole
 from hpctools.elastic.sharded.moving import Carried, PartSet, Source, Wanted
 from hpctools.elastic.sharded.process_group import Run, ShardGroup, install
-from hpctools.elastic.sharded.surroundings import Rest, Saved
+from hpctools.elastic.sharded.surroundings import Rest, Saved, fitting
 from hpctools.elastic.sharded.trained import (
     Build,
     Trained,
@@ -337,7 +337,9 @@ class Shards:
         examples = source.holders.examples
         if source.version is None and self._setting.saved is not None:
             examples = dict(self._setting.saved.examples(source.checkpoint))
-        return _Next(group, fresh.trained, make_room(fresh.trained, examples))
+        with fitting(source):
+            rooms = make_room(fresh.trained, examples)
+        return _Next(group, fresh.trained, rooms)
 
     def _built(self, group: ShardGroup, *, with_values: bool) -> _Next:
         draw_from(self._setting.seed, "build")
@@ -362,8 +364,10 @@ class Shards:
             assert plain is not None  # noqa: S101
             state = plain["trained"]
             if not source.is_at(self._rest._cursor) or self._origin is None:
-                self._rest._load_rest(plain["rest"])
-        self._trained = put_together(fresh.trained, optimizer, fresh.rooms, state)
+                with fitting(source):
+                    self._rest._load_rest(plain["rest"])
+        with fitting(source):
+            self._trained = put_together(fresh.trained, optimizer, fresh.rooms, state)
         self._group = fresh.group
 
 

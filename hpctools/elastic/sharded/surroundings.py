@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from hpctools.elastic.sampling import Cursor
 from hpctools.elastic.sharded.layout import Part
-from hpctools.elastic.sharded.moving import Wanted
+from hpctools.elastic.sharded.moving import Source, Wanted
 from hpctools.errors import ElasticError
 
 
@@ -67,3 +68,23 @@ class Saved(Protocol):
     def read(self, step: int, wanted: Wanted) -> Mapping[str, Any]:
         """Fill our parts; returns the unsharded state."""
         ...
+
+
+@contextmanager
+def fitting(source: Source) -> Iterator[None]:
+    """Where the state comes from a checkpoint: say so when the training has no place for it.
+
+    Raises:
+        ElasticError: it does not fit.
+    """
+    try:
+        yield
+    except (ElasticError, RuntimeError, ValueError, KeyError) as error:
+        if source.name != "checkpoint":
+            raise
+        said = error.message if isinstance(error, ElasticError) else " ".join(str(error).split())
+        raise ElasticError(
+            "the newest checkpoint does not fit this training: "
+            f"{f'it has no {said}' if isinstance(error, KeyError) else said}",
+            "train what was saved there, or give another folder (elastic.Checkpoint(folder=...))",
+        ) from None

@@ -142,7 +142,17 @@ def put_together(
         optimizer: the one that the training (and its scheduler) knows; it goes on with the new parameters.
         tensors: what `make_room` made, filled.
         plain: what `plain_state` gave.
+
+    Raises:
+        ElasticError: the optimizer has another number of groups.
+        Exception: a buffer is missing or of another shape.
     """
+    groups, before = len(optimizer.param_groups), len(plain["groups"])
+    if groups != before:
+        raise ElasticError(
+            f"build(mesh) gave the optimizer {groups} groups of parameters; before it had {before}",
+            "build the same model at every call, on every worker",
+        )
     with torch.no_grad():
         for name, buffer in trained.model.named_buffers():
             buffer.copy_(plain["buffers"][name])
