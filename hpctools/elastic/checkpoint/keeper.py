@@ -25,6 +25,20 @@ SLOW_SECONDS = 60.0
 IDENTITY = ("samples", "batch_size", "shards", "seed")
 
 
+def difference(saved: Mapping[str, Any], present: Mapping[str, Any]) -> str | None:
+    """Why the result cannot be that of the training that was saved; None: it can.
+
+    Args:
+        saved: what the manifest tells about the training.
+        present: what is to be told now.
+    """
+    changed = [name for name in IDENTITY if name in saved and saved[name] != present.get(name)]
+    if not changed:
+        return None
+    said = ", ".join(f"{name} was {saved[name]} and is {present.get(name)}" for name in changed)
+    return f"the checkpoint is of another training: {said}; samples may be seen twice or not"
+
+
 @dataclass(frozen=True)
 class Order:
     """Somebody wants a checkpoint now.
@@ -227,12 +241,8 @@ class Keeper:
             self._cancel()
 
     def _compare(self, saved: Mapping[str, Any]) -> None:
-        """Say when the result cannot be that of the training that was saved."""
-        present = self._describe()
-        changed = [name for name in IDENTITY if name in saved and saved[name] != present.get(name)]
-        if changed:
-            said = ", ".join(f"{name} was {saved[name]} and is {present.get(name)}" for name in changed)
-            self._warn(f"the checkpoint is of another training: {said}; samples may be seen twice or not")
+        if (said := difference(saved, self._describe())) is not None:
+            self._warn(said)
 
     def _obey(self, order: Order, step: int) -> None:
         deadline = time.monotonic() + order.seconds

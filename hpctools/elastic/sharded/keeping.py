@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from hpctools.elastic.checkpoint.keeper import Desk, Order
+from hpctools.elastic.checkpoint.keeper import Desk, Order, difference
 from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import nothing_whole, sources
@@ -50,6 +50,7 @@ class ShardKeeper:
     Args:
         place: folder or s3:// address that they are written to.
         living: the present state.
+        describe: what the manifest is to tell about the training.
 
     Attributes:
         agreed: all ranks save the state that the step which is going on leads to.
@@ -63,12 +64,14 @@ class ShardKeeper:
         desk: Desk,
         living: Callable[[], PartSet | None],
         moment: Callable[[Origin], Moment],
+        describe: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._settings = settings
         self._place = place
         self._desk = desk
         self._living = living
         self._moment = moment
+        self._describe = describe
         self._order: Order | None = None
         self._order_until = 0.0
         self._attempts = Attempts(self._warn_as_one)
@@ -197,6 +200,8 @@ class ShardKeeper:
         plain = read_parts_of(found, wanted)
         if self._looked:
             self._desk.tell("resumed", step=step, where=found.where)
+            if (said := difference(found.manifest.training, self._describe())) is not None:
+                self._warn(said)
         self._known_step, self._looked = step, False
         return plain
 

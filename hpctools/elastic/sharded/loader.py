@@ -334,7 +334,9 @@ class ShardedLoader(Loader):
             return None
         else:
             settings, place = checkpoint, checkpoint.folder
-        return ShardKeeper(settings, place, desk, lambda: self._shards.living(), self._moment)
+        return ShardKeeper(
+            settings, place, desk, lambda: self._shards.living(), self._moment, self._described
+        )
 
     def _moment(self, origin: Origin) -> Moment:
         group = self._shards.group

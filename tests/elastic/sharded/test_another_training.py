@@ -83,3 +83,17 @@ def test_a_checkpoint_of_another_model_is_told_as_that(tmp_path: Path, build: An
     assert refused.value.remedy == (
         "train what was saved there, or give another folder (elastic.Checkpoint(folder=...))"
     )
+
+
+def test_that_the_data_is_cut_otherwise_than_it_was_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = saved_in(tmp_path)
+    assert loader_for(checkpoint=settings).step == 4
+    assert "of another training" not in capsys.readouterr().err
+    process_group.uninstall()
+    loader_for(batch_size=14, seed=4, checkpoint=settings)
+    assert (
+        "the checkpoint is of another training: batch_size was 12 and is 14, seed was 3 and is 4; samples "
+        "may be seen twice or not" in capsys.readouterr().err
+    )
