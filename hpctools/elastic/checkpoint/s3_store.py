@@ -30,10 +30,10 @@ from hpctools.errors import ElasticError
 
 try:
     import boto3
-    from boto3.exceptions import Boto3Error
+    from boto3.exceptions import Boto3Error, S3UploadFailedError
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 except ImportError as missing:
     raise ElasticError(
         f"checkpoints in {S3} need boto3: {missing}", "pip install 'hpctools[aws]', or give a folder"
@@ -45,6 +45,7 @@ LEFTOVER_SECONDS = 3600.0
 STAGING = "hpctools-checkpoint-"
 TAKEN = ("PreconditionFailed", "ConditionalRequestConflict")
 ABSENT = ("NoSuchKey", "404")
+REFUSED = (400, 401, 403)  # S3's answers to credentials that have ended, or were withdrawn
 
 
 class S3Store:
@@ -58,12 +59,22 @@ class S3Store:
         self.where = address.rstrip("/")
         self._bucket, _, prefix = self.where.removeprefix(S3).partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
+        self._client_: Any = self._made()
+        self._transfer = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
+
+    @property
+    def _client(self) -> Any:
+        client = self._client_ or self._made()
+        self._client_ = client
+        return client
+
+    def _made(self) -> Any:
+        """A client; it keeps what it reads in a file of credentials, whatever the file says later."""
         retries: Any = {"max_attempts": ATTEMPTS, "mode": "standard"}
         config = Config(retries=retries, connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS)
         with self._telling("reach"):
             clients: Any = boto3.session.Session()
-            self._client = clients.client("s3", config=config)
-        self._transfer = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
+            return clients.client("s3", config=config)
 
     def names(self) -> list[str]:
         """Everything that looks like a checkpoint."""
@@ -225,6 +236,8 @@ class S3Store:
         try:
             yield
         except (ClientError, BotoCoreError, Boto3Error, OSError) as error:
+            if _is_refused(error):
+                self._client_ = None  # the next try takes the credentials that there are then
             at = f" (at {name})" if name else ""
             kind = Unreadable if what in ("read", "list") else ElasticError
             raise kind(
@@ -252,6 +265,13 @@ def _is_of(name: str, labels: str) -> bool:
 
 def _is_old(moment: datetime) -> bool:
     return time.time() - moment.astimezone(timezone.utc).timestamp() > LEFTOVER_SECONDS
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether other credentials may help; of an upload that failed the answer is not told."""
+    answer: Any = getattr(error, "response", {})
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status in REFUSED or isinstance(error, (NoCredentialsError, S3UploadFailedError))
 
 
 def _code(error: ClientError) -> str:

@@ -18,6 +18,7 @@ with warnings.catch_warnings():
     from werkzeug.serving import make_server
 
 BUCKET = "training"
+ENDED = b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
 
@@ -28,6 +29,7 @@ class Server:
         self.asked: list[tuple[str, str]] = []
         self.fails: Callable[[str, str, int], bool] = lambda method, path, number: False
         self.failure = "503 Slow Down"  # which clients try again
+        self.ended = ""  # an access key that is valid no more
         self._s3: Wsgi = DomainDispatcherApplication(create_backend_app)
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self._http = make_server("127.0.0.1", 0, self, threaded=True)
@@ -38,11 +40,18 @@ class Server:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.asked.append((method, path))
+        if self.ended and f"Credential={self.ended}/" in environ.get("HTTP_AUTHORIZATION", ""):
+            return self._refused(environ, start_response, "400 Bad Request", ENDED)
         if self.fails(method, path, len(self.asked)):
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-            start_response(self.failure, [("Content-Length", "0"), ("Connection", "close")])
-            return [b""]
+            return self._refused(environ, start_response, self.failure, b"")
         return self._s3(environ, start_response)
+
+    def _refused(
+        self, environ: dict[str, Any], start_response: Callable[..., Any], status: str, body: bytes
+    ) -> list[bytes]:
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        start_response(status, [("Content-Length", str(len(body))), ("Connection", "close")])
+        return [body]
 
     def stop(self) -> None:
         self._http.shutdown()

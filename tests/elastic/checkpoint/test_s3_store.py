@@ -214,3 +214,31 @@ def test_missing_bucket_and_missing_credentials_are_said(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
     with pytest.raises(ElasticError, match="Unable to locate credentials"):
         newest(ROOT)
+
+
+def test_credentials_that_end_and_are_renewed_in_their_file_are_taken(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a single sign-on of twelve hours writes them; the training has read the file long ago."""
+    file = tmp_path / "credentials"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setattr(server, "ended", "")
+
+    def sign_on(key: str) -> None:
+        file.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = secret\n")
+
+    sign_on("morning")
+    store, heard = open_store(ROOT), Heard()
+    write(store, 1)
+    server.ended = "morning"
+    saver = Saver(store, 2, heard.reports)
+    for step in (2, 3):  # the first new client finds the old file yet
+        saver.save(state_after(step), step, "test", RUN, {})
+        assert saver.wait(30)
+    assert [reason for _, _, reason in heard.failed if "ExpiredToken" not in reason] == []
+    assert len(heard.failed) == 2
+    sign_on("evening")
+    write(store, 4)
+    assert read(ROOT) == (4, [])
