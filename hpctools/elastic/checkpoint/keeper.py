@@ -11,10 +11,11 @@ from typing import Any, Protocol
 from hpctools.elastic.checkpoint.measure import Grace, Saved, SavesTold
 from hpctools.elastic.checkpoint.place import nothing_whole, sources
 from hpctools.elastic.checkpoint.restore import newest_state
+from hpctools.elastic.checkpoint.roll_backs import RollBacks
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver, uncopied
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.checkpoint.snapshots import Snapshots
-from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon, open_store
+from hpctools.elastic.checkpoint.store import Abandoned, Store, open_store
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough, newest_kept
 from hpctools.errors import ElasticError
 
@@ -132,6 +133,7 @@ class Keeper:
         self._most_steps: int | None = None
         self._last: Saved | None = None
         self._given_up: list[Abandoned] = []
+        self._roll_backs = RollBacks(lambda: self._store, self._warn)
         self._put_off: Order | None = None
         self._in_work: Order | None = None  # what is being written is for it
         self._saves_told = SavesTold(desk.tell)
@@ -223,10 +225,7 @@ class Keeper:
         self._most_steps = self._last = None
         self._known_step = step
         if self._desk.saves and self._place:
-            try:
-                abandon(self._store, given_up)
-            except ElasticError as error:
-                self._warn(f"checkpoints of what was rolled back cannot be marked so: {error}")
+            self._roll_backs.note(given_up)
             self._begun -= self._settings.every_seconds
 
     def forget(self) -> None:
@@ -328,6 +327,10 @@ class Keeper:
         self._in_work = None
         self._desk.tell("save_failed", step=step, why=why, reason=reason, **order)
 
+    def _fence(self, origin: Origin) -> str | None:
+        self._roll_backs.note_rest()
+        return self._desk.fence(origin)
+
     def _cancel(self) -> None:
         if self._saver_ is not None:
             self._saver_.cancel()
@@ -345,6 +348,6 @@ class Keeper:
     @property
     def _saver(self) -> Saver:
         if self._saver_ is None:
-            reports = Reports(self._on_saved, self._warn, self._desk.fence, self._on_failed)
+            reports = Reports(self._on_saved, self._warn, self._fence, self._on_failed)
             self._saver_ = Saver(self._store, self._settings.keep, reports)
         return self._saver_

@@ -21,10 +21,11 @@ from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import nothing_whole, sources
 from hpctools.elastic.checkpoint.retention import prune
+from hpctools.elastic.checkpoint.roll_backs import RollBacks
 from hpctools.elastic.checkpoint.saver import Origin, uncopied
 from hpctools.elastic.checkpoint.selection import Found
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
-from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, abandon, open_store
+from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, open_store
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough, newest_kept
 from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import choosing, part_files, whole
@@ -85,6 +86,7 @@ class ShardKeeper:
         self._found: Found | None = None
         self._looked = False
         self._abandoned: int | None = None
+        self._roll_backs = RollBacks(lambda: self._store, self._warn)
         self.agreed = False
         self.limit: int | None = None
 
@@ -216,10 +218,7 @@ class ShardKeeper:
         step, self._abandoned = self._abandoned, None
         if step is not None and self._desk.saves and self._place:
             origin = self._desk.origin
-            try:
-                abandon(self._store, Abandoned(origin.run, origin.term, origin.generation, step))
-            except ElasticError as error:
-                self._warn(f"checkpoints of what was rolled back cannot be marked so: {error}")
+            self._roll_backs.note(Abandoned(origin.run, origin.term, origin.generation, step))
 
     # Writing
 
@@ -264,6 +263,7 @@ class ShardKeeper:
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, order: Order | None) -> None:
         why, number = (INTERVAL, None) if order is None else (order.why, order.number)
+        self._roll_backs.note_rest()
         try:
             stage = self._store.begin(moment.step, moment.label)
             try:

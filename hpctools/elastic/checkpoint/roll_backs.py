@@ -1,0 +1,46 @@
+"""Roll backs are noted where the checkpoints lie: at once, or as soon as that place can be written again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon
+from hpctools.errors import ElasticError
+
+
+class RollBacks:
+    """One worker's notes of what was given up, so that nobody begins again with it.
+
+    Args:
+        warn: told of a roll back that cannot be noted now.
+    """
+
+    def __init__(self, store: Callable[[], Store], warn: Callable[[str], None]) -> None:
+        self._store = store
+        self._warn = warn
+        self._due: list[Abandoned] = []
+        self._lock = threading.Lock()
+
+    def note(self, roll_back: Abandoned) -> None:
+        """Before anything is saved after it."""
+        self._due.append(roll_back)
+        if (error := self._noted()) is not None:
+            self._warn(
+                f"checkpoints of what was rolled back cannot be marked so: {error}; it is tried again with "
+                "the next save"
+            )
+
+    def note_rest(self) -> None:
+        """Try again what could not be noted; from any thread."""
+        self._noted()
+
+    def _noted(self) -> ElasticError | None:
+        with self._lock:
+            try:
+                while self._due:
+                    abandon(self._store(), self._due[0])
+                    del self._due[0]
+            except ElasticError as error:
+                return error
+        return None

@@ -1,0 +1,66 @@
+"""A roll back that cannot be noted where the checkpoints lie, as that place cannot be written just then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoint_rig import RUN, Training, read
+
+sys.path.append(str(Path(__file__).parents[1] / "sharded"))
+
+from shard_parts import RankOfOne
+
+from hpctools.elastic.checkpoint.folder_store import FolderStore
+from hpctools.elastic.checkpoint.keeper import Order
+from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.errors import ElasticError
+
+AFTER = Origin(RUN.run, RUN.term, RUN.generation + 1)
+
+
+@contextmanager
+def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def write(store: FolderStore, name: str, data: bytes) -> None:
+        raise ElasticError(f"cannot write the checkpoints in {store.where}: No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderStore, "write", write)
+        yield
+
+
+def test_it_is_noted_with_the_next_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever begins again goes on from what was given up: it is of a later step."""
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4))
+    for step in (4, 8):
+        training.go_to(step)
+        training.saved()
+    training.keeper.roll_back(5, 9)
+    training.desk.origin = AFTER
+    with full(monkeypatch):
+        training.keeper.settled(4)
+    (said,) = training.desk.of("warning")
+    assert "cannot be marked so: cannot write the checkpoints in" in said["message"]
+    training.desk.order = Order("node is drained")
+    training.go_to(6)
+    assert training.saved() == [4, 8, 6]
+    assert read(tmp_path) == (6, [])
+    assert len(training.desk.of("warning")) == 1
+
+
+def test_so_it_is_of_a_sharded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank: Any = RankOfOne(str(tmp_path))
+    for step in (4, 8):
+        rank.save_after(step)
+    rank.keeper.limit = 5
+    rank.keeper.rolled_back(4)
+    rank.desk.origin = AFTER
+    with full(monkeypatch):
+        rank.keeper.boundary(4, sound=True)
+    rank.save_after(6)
+    assert RankOfOne(str(tmp_path)).keeper.newest() == 6
