@@ -182,7 +182,10 @@ def decode_part(data: bytes) -> dict[str, FileRecord]:
 
 def part_remedy(part: int) -> str:
     """Where to look when a writer's part does not come."""
-    return f"the output of rank {part} says why (logs/ in the run's folder)"
+    return (
+        f"the output of rank {part} says why (logs/ in the run's folder); where it says nothing, that rank "
+        "is slower than the others"
+    )
 
 
 def abandoned(store: Store) -> list[Abandoned]:

@@ -37,7 +37,7 @@ from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.errors import ElasticError
 
-COMMIT_SECONDS, LOST_SECONDS = 60.0, 1.0
+COMMIT_SECONDS, MOST_SECONDS, LOST_SECONDS = 60.0, 600.0, 1.0
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
 FINISH_SECONDS = 60.0
 SLOW_SECONDS = 60.0
@@ -269,7 +269,7 @@ class ShardKeeper:
             try:
                 self._add(stage, moment, copied)
                 if moment.rank == 0:
-                    where, size = self._commit(stage, moment, copied)
+                    where, size = self._commit(stage, moment, copied, time.monotonic() - begun)
                     seconds = time.monotonic() - begun
                     generation = moment.origin.generation
                     self._on_saved(
@@ -305,8 +305,8 @@ class ShardKeeper:
             files |= part_files.write_plain(folder, copied.plain)
         self._store.add(stage, moment.rank, files)
 
-    def _commit(self, stage: Stage, moment: Moment, copied: PartSet) -> tuple[str, int]:
-        """Make it valid as soon as everybody's part is there."""
+    def _commit(self, stage: Stage, moment: Moment, copied: PartSet, took: float) -> tuple[str, int]:
+        """Make it valid as soon as everybody's part is there; ours took so many seconds."""
         manifest = Manifest(
             moment.step,
             moment.origin.run,
@@ -316,7 +316,8 @@ class ShardKeeper:
             torch.__version__,
             training={**moment.training, "sharded_over": moment.world},
         )
-        deadline, pause = time.monotonic() + COMMIT_SECONDS, FIRST_POLL_SECONDS
+        patience = min(max(COMMIT_SECONDS, took), MOST_SECONDS)
+        deadline, pause = time.monotonic() + patience, FIRST_POLL_SECONDS
         parts = 0
         while True:
             self._check_in_office(stage, moment.origin)
