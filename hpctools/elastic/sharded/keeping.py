@@ -179,6 +179,8 @@ class ShardKeeper:
                 then would lose what is there), or what the training should begin from holds nothing of use.
         """
         self._found, self._looked = None, True
+        if self._writer is not None:  # what it completes may be newer, and have what we choose removed
+            self._writer.join(LOST_SECONDS + TAIL_SECONDS)
         found = choosing.newest_whole(self._places(), self.limit, self._warn, patiently=patiently)
         if found is None:
             source = self._settings.resume_from
