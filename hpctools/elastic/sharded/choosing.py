@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hpctools.elastic.checkpoint.manifest import damage
 from hpctools.elastic.checkpoint.reading import Unreadable, briefly, persistently, understood
+from hpctools.elastic.checkpoint.restore import LOOKS
 from hpctools.elastic.checkpoint.selection import Found, candidates
 from hpctools.elastic.sharded import part_files
 from hpctools.errors import ElasticError
@@ -27,7 +28,12 @@ def newest_whole(
     told: dict[str, None] = {}
 
     def look() -> Found | None:
-        return next(_whole(places, limit, told), None)
+        for _ in range(LOOKS):  # what was listed may be gone when it is read, for something newer
+            before = len(told)
+            found = next(_whole(places, limit, told), None)
+            if found is not None or len(told) == before:
+                break
+        return found
 
     try:
         return persistently(look) if patiently else briefly(look)
