@@ -101,6 +101,7 @@ class Shards:
         self._moved_out: tuple[PartSet, ...] = ()
         self._medium = room.MEMORY  # that they wait in
         self._plain_read: Mapping[str, Any] | None = None
+        self._is_looked_at = False  # what the optimizer keeps
         self.torn = False
         self.copies = Copies(setting.copy_steps)
         self.detail: dict[str, Any] = {}
@@ -142,6 +143,8 @@ class Shards:
 
     def settled(self) -> None:
         """A step of the present generation is complete: what was before it is not needed any more."""
+        if not self._is_looked_at and self.trained.optimizer.state:
+            self._is_looked_at = bool(plain_state(self.trained))  # what cannot move is said now
         freed, self._before = sum(each.bytes for each in self._before), ()
         self._plain_read = None
         self.copies.settled()

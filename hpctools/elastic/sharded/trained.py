@@ -111,15 +111,17 @@ def make_room(trained: Trained, examples: Mapping[str, Part]) -> dict[str, DTens
 
 
 def plain_state(trained: Trained) -> dict[str, Any]:
-    """All that is not sharded: buffers, unsharded parameters, and the rest of the optimizer's state."""
+    """All that is not sharded: buffers, unsharded parameters, and the rest of the optimizer's state.
+
+    Raises:
+        ElasticError: the optimizer keeps something that is not sharded, and another on each rank.
+    """
     names = {id(each): name for name, each in trained.parameters.items()}
     return {
         "buffers": dict(trained.model.named_buffers()),
         "parameters": {n: p.data for n, p in trained.parameters.items() if not isinstance(p, DTensor)},
         "kept": {
-            names[id(parameter)]: {
-                key: value for key, value in kept.items() if not isinstance(value, DTensor)
-            }
+            names[id(parameter)]: _unsharded(names[id(parameter)], parameter, kept)
             for parameter, kept in trained.optimizer.state.items()
         },
         "groups": [
@@ -170,6 +172,25 @@ def put_together(
             key, _, parameter = rest.partition(" ")
             optimizer.state[trained.parameters[parameter]][key] = tensor
     return Trained(trained.model, optimizer, trained.mesh, trained.parameters)
+
+
+def _unsharded(name: str, parameter: torch.Tensor, kept: Mapping[str, Any]) -> dict[str, Any]:
+    """What an optimizer keeps for a parameter that is the same on all ranks."""
+    plain = {key: value for key, value in kept.items() if not isinstance(value, DTensor)}
+    for key, value in plain.items():
+        if isinstance(value, torch.Tensor) and _is_of_part(value, parameter):
+            raise ElasticError(
+                f"the optimizer keeps {key!r} of parameter {name} as a plain tensor of this worker's part, "
+                "which at a resize, and from a checkpoint, would be another worker's",
+                "have the optimizer keep it as the parameter is, as torch.zeros_like(parameter) makes it",
+            )
+    return plain
+
+
+def _is_of_part(value: torch.Tensor, parameter: torch.Tensor) -> bool:
+    if not isinstance(parameter, DTensor) or value.numel() < 2:
+        return False
+    return value.shape == local(parameter).shape != parameter.shape
 
 
 def _further_names(model: nn.Module) -> dict[str, str]:
