@@ -20,6 +20,7 @@ from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
     Stage,
+    Uncleaned,
     decode_part,
     encode_part,
     name_of,
@@ -46,6 +47,7 @@ STAGING = "hpctools-checkpoint-"
 TAKEN = ("PreconditionFailed", "ConditionalRequestConflict")
 ABSENT = ("NoSuchKey", "404")
 REFUSED = (400, 401, 403)  # S3's answers to credentials that have ended, or were withdrawn
+KINDS: dict[str, type[ElasticError]] = {"read": Unreadable, "list": Unreadable, "clean": Uncleaned}
 
 
 class S3Store:
@@ -178,21 +180,25 @@ class S3Store:
     def remove(self, name: str) -> None:
         """The marker first: without it the rest is no checkpoint."""
         with self._telling("remove from"):
-            self._client.delete_object(**self._object(f"{name}/{MARKER}"))
-            for page in self._pages("list_objects_v2", Prefix=f"{self._prefix}{name}/"):
-                keys = [{"Key": each["Key"]} for each in page.get("Contents", ())]
-                if keys:
-                    self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys})
+            self._remove(name)
 
     def clean(self, labels: str) -> None:
         """Uncommitted objects and uploads that were not completed."""
-        for name in self.names():
-            if self.read(f"{name}/{MARKER}") is None and self._is_left(name, labels):
-                self.remove(name)
+        unmarked = [name for name in self.names() if self.read(f"{name}/{MARKER}") is None]
+        left = [name for name in unmarked if self._is_left(name, labels)]
         with self._telling("clean"):
+            for name in left:
+                self._remove(name)
             for page in self._pages("list_multipart_uploads", Prefix=self._prefix):
                 for upload in page.get("Uploads", ()):
                     self._abort(upload, labels)
+
+    def _remove(self, name: str) -> None:
+        self._client.delete_object(**self._object(f"{name}/{MARKER}"))
+        for page in self._pages("list_objects_v2", Prefix=f"{self._prefix}{name}/"):
+            keys = [{"Key": each["Key"]} for each in page.get("Contents", ())]
+            if keys:
+                self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": keys})
 
     def _download(self, name: str, path: str) -> None:
         try:
@@ -239,8 +245,7 @@ class S3Store:
             if _is_refused(error):
                 self._client_ = None  # the next try takes the credentials that there are then
             at = f" (at {name})" if name else ""
-            kind = Unreadable if what in ("read", "list") else ElasticError
-            raise kind(
+            raise KINDS.get(what, ElasticError)(
                 f"cannot {what} the checkpoints in {self.where}: {error}{at}",
                 "check bucket, credentials and endpoint (AWS_ENDPOINT_URL_S3), and free space in $TMPDIR",
             ) from None

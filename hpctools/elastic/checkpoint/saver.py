@@ -15,7 +15,7 @@ from hpctools.elastic.checkpoint.copies import HostCopy
 from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved
 from hpctools.elastic.checkpoint.retention import prune
-from hpctools.elastic.checkpoint.store import Store
+from hpctools.elastic.checkpoint.store import Store, Uncleaned
 from hpctools.elastic.checkpoint.tensors import write_state
 from hpctools.elastic.folder import utc_now
 from hpctools.errors import ElasticError
@@ -93,6 +93,7 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._cancelled = False
         self._failures = 0
+        self._told_left = False
         self._next_try = 0.0
         self.saved_step: int | None = None
 
@@ -155,7 +156,7 @@ class Saver:
     def _commit(self, job: _Job) -> Saved:
         store, origin = self._store, job.origin
         self._go_on(origin)
-        store.clean(origin.label)
+        self._clean(origin.label)
         stage = store.begin(job.step, f"{origin.label}{secrets.token_hex(4)}")
         try:
             files = write_state(
@@ -179,6 +180,14 @@ class Saver:
         seconds, size = time.monotonic() - job.begun, sum(each.bytes for each in files.values())
         where = f"{store.where}/{name}"
         return Saved(job.step, seconds, job.held_s, size, where, job.why, generation=origin.generation)
+
+    def _clean(self, labels: str) -> None:
+        try:
+            self._store.clean(labels)
+        except Uncleaned as error:
+            if not self._told_left:
+                self._told_left = True
+                self._reports.warn(f"what interrupted saves have left stays: {error}")
 
     def _go_on(self, origin: Origin | None) -> None:
         if self._cancelled:

@@ -63,6 +63,10 @@ class Stage:
     folder: Path
 
 
+class Uncleaned(ElasticError):
+    """What killed writers have left could not be removed, which is no reason not to save."""
+
+
 class Store(Protocol):
     """A place for checkpoints.
 
@@ -140,6 +144,9 @@ class Store(Protocol):
         Args:
             labels: beginning of the labels of which no writer can be at work any more; those of others are
                 left alone for an hour.
+
+        Raises:
+            Uncleaned: the place can be used, and something in it not be removed.
         """
         ...
 

@@ -114,6 +114,23 @@ def test_what_is_committed_stays_though_nothing_may_be_removed(server: Server) -
     assert read(ROOT) == (7, [])
 
 
+def test_what_may_not_be_removed_of_a_killed_writer_keeps_nobody_from_saving(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bucket, with something to remove; it is said once."""
+    store = open_store(ROOT)
+    stage = store.begin(4, f"{RUN.label}dead")
+    (stage.folder / "data").write_bytes(b"x")
+    store.add(stage, 0, {"data": record_of(stage.folder / "data")})
+    monkeypatch.setattr(server, "failure", "403 Forbidden")
+    server.fails = lambda method, path, number: method == "DELETE" and "dead" in path
+    heard = write(store, 5, 6)
+    assert (len(heard.saved), heard.failed) == (2, [])
+    (said,) = heard.warnings
+    assert said.startswith(f"what interrupted saves have left stays: cannot clean the checkpoints in {ROOT}")
+    assert read(ROOT)[0] == 6
+
+
 def test_what_a_killed_writer_left_is_cleaned_by_the_next_of_its_run(server: Server) -> None:
     store = open_store(ROOT)
     stage = store.begin(4, f"{RUN.label}dead")
