@@ -22,14 +22,30 @@ def settings_of(spec: RunSpec, script: Checkpoint | None) -> Checkpoint:
     Raises:
         ElasticError: a value makes no sense.
     """
-    said: Mapping[str, Any] = {**to_json(script or Checkpoint()), **spec.checkpoint}
+    own = script or Checkpoint()
+    own = replace(own, folder=lasting(own.folder, Path()))
+    said: Mapping[str, Any] = {**to_json(own), **spec.checkpoint}
     settings = parse(said)
     return replace(settings, resume_from=settings.resume_from or spec.resumed_from)
 
 
 def place_of(folder: RunFolder, settings: Checkpoint) -> str:
     """Where a run's checkpoints are written to."""
-    return settings.folder or str(folder.path / FOLDER_IN_RUN)
+    chosen = settings.folder or str(folder.path.absolute() / FOLDER_IN_RUN)
+    if chosen.startswith(S3) or Path(chosen).expanduser().is_absolute():
+        return lasting(chosen, Path())
+    return lasting(chosen, Path(folder.spec().workdir))
+
+
+def lasting(place: str, base: Path) -> str:
+    """The same folder for all programs, whatever their own present folder is; an address as it is.
+
+    Args:
+        base: what a path is relative to.
+    """
+    if not place or place.startswith(S3):
+        return place
+    return str(base.absolute() / Path(place).expanduser())
 
 
 def meant_by(place: str) -> list[str]:

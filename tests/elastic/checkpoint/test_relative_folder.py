@@ -1,0 +1,70 @@
+"""A folder of checkpoints that is named without its beginning is the same one for all who look for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from checkpoint_rig import write
+from test_resume import Training
+
+from hpctools import elastic
+from hpctools.elastic.checkpoint import place_of, resume_source, settings_of
+from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.elastic.earlier_terms import something_saved
+from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.spec import RunSpec
+
+SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
+
+
+def test_a_policys_folder_is_found_by_the_coordinator_and_by_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers start in the folder of the submission; the node's agent and a later hp-submit elsewhere."""
+    work = tmp_path / "work"
+    spec = replace(SPEC, workdir=str(work), checkpoint={"folder": "saved/here"})
+    folder = RunFolder.create(tmp_path / "run", spec)
+    write(work / "saved" / "here", 10)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert something_saved(folder, spec)
+    assert resume_source(str(folder.path), tmp_path) == str(work / "saved" / "here")
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/x", "/scratch/me"])
+def test_what_is_whole_stays_as_it_is(tmp_path: Path, place: str) -> None:
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, workdir="/somewhere"))
+    assert place_of(folder, Checkpoint(folder=place)) == place
+
+
+def test_a_scripts_folder_is_where_the_script_is_when_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, workdir="/somewhere"))
+    monkeypatch.chdir(tmp_path)
+    settings = settings_of(folder.spec(), Checkpoint(folder="saved"))
+    monkeypatch.chdir("/")
+    assert place_of(folder, settings) == str(tmp_path / "saved")
+
+
+def test_a_home_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    folder = RunFolder.create(tmp_path / "run", replace(SPEC, workdir="/somewhere"))
+    assert place_of(folder, Checkpoint(folder="~/saved")) == "/home/me/saved"
+
+
+def test_a_program_that_goes_to_another_folder_saves_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that changes to a folder for its output, of a new name each time."""
+    for name in ("start", "output"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "start")
+    training = Training(elastic.Checkpoint(folder="saved", every_seconds=0, every_steps=1))
+    monkeypatch.chdir(tmp_path / "output")
+    training.run(until=3)
+    monkeypatch.chdir(tmp_path / "start")
+    again = Training(elastic.Checkpoint(folder="saved", every_seconds=0, every_steps=1), seed=1)
+    assert min(again.run().losses) == 3
