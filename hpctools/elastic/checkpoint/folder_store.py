@@ -154,8 +154,13 @@ class FolderStore:
 
     def _make(self, folder: Path) -> None:
         for each in reversed((folder, *folder.parents)):
-            with contextlib.suppress(FileExistsError):
+            try:
                 each.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            except OSError:  # a server may say first that nobody may write there, as NFS does
+                if not each.is_dir():
+                    raise
 
     @contextlib.contextmanager
     def _telling(self, what: str) -> Iterator[None]:

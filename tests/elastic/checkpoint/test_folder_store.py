@@ -70,6 +70,22 @@ def test_empty_or_missing_folder_has_none(tmp_path: Path) -> None:
     assert newest(str(tmp_path)) is None
 
 
+def test_a_server_that_says_first_that_nobody_may_write_beside_a_folder_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS answers so to a mkdir of what is there, where only root may write in the folder above."""
+    make = Path.mkdir
+
+    def mkdir(path: Path, *args: int, **named: int) -> None:
+        if path == tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        make(path, *args, **named)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    write(tmp_path, 10)
+    assert read(tmp_path) == (10, [])
+
+
 def torn_marker(folder: Path) -> str:
     (folder / "COMMITTED").unlink()
     return "it was never committed: its writer was interrupted"
