@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -24,6 +25,7 @@ from hpctools.elastic.checkpoint.store import (
 )
 from hpctools.errors import ElasticError
 
+NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
 WRITING, REMOVING = ".writing-", ".removing-"
 # A writer that has not touched its folder for so long is gone; the clocks of nodes may differ by minutes.
 LEFTOVER_SECONDS = 3600.0
@@ -173,9 +175,15 @@ class FolderStore:
         if what == "read" and error.errno not in LASTING:
             return unreadable(f"the checkpoints in {self.root}", error)
         return ElasticError(
-            f"cannot {what} the checkpoints in {self.root}: {error.strerror or error}",
-            "free space or quota there, or give another folder (checkpoint: folder)",
+            f"cannot {what} the checkpoints in {self.root}: {error.strerror or error}", remedy(error)
         )
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a folder that cannot be written."""
+    if error.errno in NOT_OURS:
+        return "have it made writable for you on all nodes, or give another folder (checkpoint: folder)"
+    return "free space or quota there, or give another folder (checkpoint: folder)"
 
 
 def _part(part: int) -> str:

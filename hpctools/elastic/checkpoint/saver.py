@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,9 +13,11 @@ from typing import Any
 import torch
 
 from hpctools.elastic.checkpoint.copies import HostCopy
+from hpctools.elastic.checkpoint.folder_store import remedy
 from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved
 from hpctools.elastic.checkpoint.retention import prune
+from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.checkpoint.store import Store, Uncleaned
 from hpctools.elastic.checkpoint.tensors import write_state
 from hpctools.elastic.folder import utc_now
@@ -205,7 +208,7 @@ class Saver:
     def _failed(self, job: _Job, error: Exception) -> None:
         pause = min(FIRST_RETRY_SECONDS * 2**self._failures, LAST_RETRY_SECONDS)
         self._next_try = time.monotonic() + pause
-        told = _told(error, self._store)
+        told = unwritten(error, self._store.where)
         self._reports.failed(job.step, job.why, told)
         if not self._failures:
             took = time.monotonic() - job.begun
@@ -231,8 +234,13 @@ def uncopied(error: Exception) -> ElasticError:
     )
 
 
-def _told(error: Exception, store: Store) -> str:
+def unwritten(error: Exception, where: str) -> str:
+    """Why a state was not written there, and what to do, for the user."""
+    if isinstance(error, OSError) and where.startswith(S3):  # what is uploaded is written there first
+        reason = f"{tempfile.gettempdir()}, from which it is uploaded to {where}: {error.strerror or error}"
+        return f"cannot write to {reason}; free space there, or set TMPDIR to a disk with room"
+    if isinstance(error, OSError):
+        return f"cannot write to {where}: {error.strerror or error}; {remedy(error)}"
     if isinstance(error, ElasticError):
         return str(error)
-    reason = getattr(error, "strerror", None) or str(error)
-    return f"cannot write to {store.where}: {reason}; free space or quota there, or give another folder"
+    return f"cannot write to {where}: {error!r}"

@@ -22,7 +22,7 @@ from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import nothing_whole, sources
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.roll_backs import RollBacks
-from hpctools.elastic.checkpoint.saver import Origin, uncopied
+from hpctools.elastic.checkpoint.saver import Origin, uncopied, unwritten
 from hpctools.elastic.checkpoint.selection import Found
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
 from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, open_store
@@ -260,8 +260,9 @@ class ShardKeeper:
 
     def _failed(self, moment: Moment, order: Order | None, error: Exception) -> None:
         told = {"step": moment.step, "why": INTERVAL} if order is None else order.answer(moment.step)
-        self._desk.tell("save_failed", **told, reason=f"rank {moment.rank}: {error}")
-        self._attempts.failed(f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {error}")
+        said = unwritten(error, self._place) if isinstance(error, OSError) else str(error)
+        self._desk.tell("save_failed", **told, reason=f"rank {moment.rank}: {said}")
+        self._attempts.failed(f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {said}")
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, order: Order | None) -> None:
         why, number = (INTERVAL, None) if order is None else (order.why, order.number)
