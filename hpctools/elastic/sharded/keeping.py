@@ -110,7 +110,7 @@ class ShardKeeper:
             self._save(living)
 
     def hurry(self) -> None:
-        """A worker was lost: its part of what is being written may never come."""
+        """A worker was lost, or leaves: its part of what is being written may never come."""
         self._give_up_at = min(self._give_up_at, time.monotonic() + LOST_SECONDS)
 
     def close(self) -> None:

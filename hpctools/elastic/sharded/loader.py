@@ -224,7 +224,7 @@ class ShardedLoader(Loader):
         """See `session.Resharding`."""
         self._parameters.check()  # the next model is built as the first one was
         self._shards.torn |= self._group_broke_between_steps()
-        if old is None and self._shard_keeper is not None:
+        if self._shard_keeper is not None and _somebody_goes(old, new):
             self._shard_keeper.hurry()
         try:
             moved = self._shards.move(old, new, run)
@@ -366,6 +366,11 @@ class ShardedLoader(Loader):
         ]
         norms = [local(gradient).norm().float().cpu() for gradient in gradients]
         return float(torch.stack(norms).norm()) * math.sqrt(self.world_size) if norms else 0.0
+
+
+def _somebody_goes(old: Group | None, new: Group | None) -> bool:
+    """Whether parts of what is being saved may never come: of who was lost, or leaves."""
+    return old is None or new is None or new.world <= old.world
 
 
 def _without_snapshots(settings: Checkpoint) -> Checkpoint:

@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 from shard_parts import RankOfOne
+from test_loader import loader_for, no_group_stays
 
+from hpctools import elastic
+from hpctools.elastic.group import Group
 from hpctools.elastic.sharded import keeping
+
+__all__ = ["no_group_stays"]
 
 LONG = 60.0
 
@@ -55,3 +60,17 @@ def test_who_has_taken_long_leaves_the_others_as_long_again(
     if not took:
         (failed,) = first.desk.of("save_failed")
         assert failed["reason"].endswith("where it says nothing, that rank is slower than the others")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "goes"), [(2, 1, True), (2, None, True), (None, 2, True), (1, 2, False)]
+)
+def test_who_leaves_is_not_waited_for_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int | None, after: int | None, goes: bool
+) -> None:
+    """Its part may never come; meanwhile nothing else is saved, not even as the run ends."""
+    old, new = (None if world is None else Group(1, 0, world, None) for world in (before, after))
+    loader: Any = loader_for(checkpoint=elastic.Checkpoint(folder=str(tmp_path), every_seconds=0))
+    monkeypatch.setattr(loader._shards, "move", lambda *_: False)
+    loader._move(old, new, lambda _, work: work())
+    assert (loader._shard_keeper._give_up_at < time.monotonic() + LONG) == goes
