@@ -42,13 +42,25 @@ def newest_whole(
             warn(reason)
 
 
-def of_step(places: Sequence[str], step: int) -> Found | None:
-    """The checkpoint of this step that rank 0 has chosen; None: we do not see it.
+def of_step(places: Sequence[str], step: int) -> Found:
+    """The checkpoint of this step that rank 0 has chosen. For the others.
 
     Raises:
-        ElasticError: one of that step, or a place, cannot be read, for some seconds.
+        ElasticError: it is not to be seen here, or one of that step, or a place, cannot be read, for some
+            seconds: a node may show for some what its file system knew before.
     """
-    return persistently(lambda: _of_step(places, step))
+
+    def look() -> Found:
+        found = _of_step(places, step)
+        if found is None:
+            where = " or ".join(places)
+            raise Unreadable(
+                f"rank 0 found a checkpoint of step {step} in {where}, and we do not see it",
+                "give a folder that all nodes share",
+            )
+        return found
+
+    return persistently(look)
 
 
 def _whole(places: Sequence[str], limit: int | None, told: dict[str, None]) -> Iterator[Found]:

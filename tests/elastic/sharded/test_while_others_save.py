@@ -11,7 +11,10 @@ import torch
 from shard_parts import RankOfOne
 
 from hpctools import elastic
+from hpctools.elastic.checkpoint import reading
+from hpctools.elastic.checkpoint.folder_store import FolderStore
 from hpctools.elastic.sharded import choosing, part_files
+from hpctools.errors import ElasticError
 
 LONG = 60.0
 ONE = elastic.Checkpoint(every_seconds=0, every_steps=1, keep=1)
@@ -63,3 +66,19 @@ def test_what_is_removed_while_it_is_looked_at_is_not_the_end(
     rank = RankOfOne(str(tmp_path / "own"), settings)
     assert rank.keeper.newest() == 7
     assert looked == [3, 7]
+
+
+def test_what_another_node_does_not_show_yet_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS may show a folder for some seconds as it was when this node looked last."""
+    monkeypatch.setattr(reading, "PAUSES", (0.0, 0.0))
+    RankOfOne(str(tmp_path)).save_after(7)
+    names, stale = FolderStore.names, [True, True]
+    monkeypatch.setattr(FolderStore, "names", lambda store: [] if stale and stale.pop() else names(store))
+    other = RankOfOne(str(tmp_path), rank=1)
+    assert set(other.keeper.examples(7)) == {"model weight"}
+    assert stale == []
+    with pytest.raises(ElasticError, match=rf"step 9 in {tmp_path}, and we do not see it \(3 times in") as no:
+        other.keeper.examples(9)
+    assert "give a folder that all nodes share" in str(no.value)
