@@ -206,7 +206,7 @@ class ShardKeeper:
             self._desk.tell("resumed", step=step, where=found.where)
             if (said := difference(found.manifest.training, self._describe())) is not None:
                 self._warn(said)
-        self._known_step, self._looked = step, False
+        self._known_step, self._looked, self._found = step, False, None
         return plain
 
     def rolled_back(self, step: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from shard_parts import RankOfOne
 from hpctools import elastic
 from hpctools.elastic.checkpoint import reading
 from hpctools.elastic.checkpoint.folder_store import FolderStore
+from hpctools.elastic.checkpoint.store import name_of
 from hpctools.elastic.sharded import choosing, part_files
 from hpctools.errors import ElasticError
 
@@ -82,3 +84,15 @@ def test_what_another_node_does_not_show_yet_is_looked_for_again(
     with pytest.raises(ElasticError, match=rf"step 9 in {tmp_path}, and we do not see it \(3 times in") as no:
         other.keeper.examples(9)
     assert "give a folder that all nodes share" in str(no.value)
+
+
+def test_another_checkpoint_of_a_step_that_was_read_before_is_found(tmp_path: Path) -> None:
+    """All went back beyond it, with copies, and came to the step again: rank 0 has chosen the new one."""
+    RankOfOne(str(tmp_path)).save_after(7)
+    other = RankOfOne(str(tmp_path), rank=1)
+    assert torch.equal(other.filled_from(7), torch.full((4,), 7.0))
+    again = RankOfOne(str(tmp_path))
+    again.save_after(7)
+    shutil.rmtree(tmp_path / name_of(7))
+    assert RankOfOne(str(tmp_path)).keeper.newest() == 7
+    assert torch.equal(other.filled_from(7), torch.full((4,), 7.0))
