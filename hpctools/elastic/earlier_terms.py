@@ -28,12 +28,17 @@ def events_of(folder: RunFolder) -> list[Event]:
 
 def has_checkpoint(events: Sequence[Event]) -> bool:
     """Whether something was saved from which all can begin again, for all that a roll back made void."""
-    saved = False
+    return last_saved(events) is not None
+
+
+def last_saved(events: Sequence[Event]) -> str | None:
+    """Where the last of what `has_checkpoint` means lies; None: there is nothing."""
+    saved = None
     for each in events:
         if each.event == "action" and each.detail.get("action") == RollBack.__name__:
-            saved = False  # what was before it may be void, which storage knows
+            saved = None  # what was before it may be void, which storage knows
         elif each.event in _SAVED and not each.detail.get("rolled_back"):
-            saved = True
+            saved = str(each.detail.get("where", ""))
     return saved
 
 

@@ -87,6 +87,8 @@ class Writing(Trained):
 
     def fence(self, origin: Origin) -> None: ...
 
+    def expected(self) -> None: ...
+
     def take_order(self) -> Order | None:
         message = self.session.take_order() if self.session is not None else None
         return message and Order(message["why"], message["urgent"], number=message["order"])

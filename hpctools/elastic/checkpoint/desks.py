@@ -11,6 +11,7 @@ from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.measure import Grace
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.settings import S3
+from hpctools.elastic.earlier_terms import events_of, last_saved
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
 from hpctools.errors import ElasticError
@@ -47,6 +48,10 @@ class LoneDesk:
 
     def fence(self, origin: Origin) -> str | None:
         """Nobody takes over."""
+        return None
+
+    def expected(self) -> str | None:
+        """Nobody remembers."""
         return None
 
     def take_order(self) -> Order | None:
@@ -114,6 +119,10 @@ class RunDesk:
                 "nothing is committed until it can; see what became of the file system on this node",
             )
         return f"term {current} has begun, and we are of term {ours}" if current > ours else None
+
+    def expected(self) -> str | None:
+        """As the run's events tell."""
+        return last_saved(events_of(self._folder))
 
     def take_order(self) -> Order | None:
         """As the coordinator's message says."""

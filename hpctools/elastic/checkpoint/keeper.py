@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.measure import Grace, Saved, SavesTold
-from hpctools.elastic.checkpoint.place import nothing_whole, sources
+from hpctools.elastic.checkpoint.place import nothing_whole, sources, vanished
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.roll_backs import RollBacks
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver, uncopied
@@ -92,6 +92,10 @@ class Desk(Protocol):
         """
         ...
 
+    def expected(self) -> str | None:
+        """The last checkpoint of the run, which has to be somewhere; None: none is known."""
+        ...
+
     def take_order(self) -> Order | None:
         """The order to save that has come in, once."""
         ...
@@ -149,7 +153,7 @@ class Keeper:
             NothingOldEnough: after a roll back, which goes further back than all that is kept, or there is
                 nothing at all and this worker is not at the beginning.
             ElasticError: the place cannot be read (to begin from the beginning then would lose what is
-                there), or what the training should begin from holds nothing whole.
+                there), or what the training should begin from, or the run has saved, holds nothing whole.
         """
         places = sources(self._place, self._settings)
         for place in places:
@@ -165,6 +169,8 @@ class Keeper:
                 raise NothingOldEnough(self._most_steps, kept)
         if self._settings.resume_from:
             raise nothing_whole(self._settings.resume_from)
+        if self._most_steps is None and (where := self._desk.expected()) is not None:
+            raise vanished(where)
         return None
 
     def boundary(self, step: int, *, sound: bool = True, rounds: int = -1) -> None:

@@ -86,6 +86,15 @@ def nothing_whole(source: str, addition: str = "") -> ElasticError:
     )
 
 
+def vanished(where: str) -> ElasticError:
+    """Why a run that has saved something does not begin at step 0 when nothing of it can be found."""
+    return ElasticError(
+        f"the run has saved {where}, and there is no whole checkpoint any more",
+        "see what became of that place on this node, where its file system may not be mounted; a run that is "
+        "submitted anew begins from the beginning",
+    )
+
+
 def resume_source(text: str, runs: Path) -> str:
     """The folder or address that a user means: of checkpoints, of a run, a run's id, or one checkpoint.
 

@@ -19,7 +19,7 @@ import torch
 from hpctools.elastic.checkpoint.keeper import Desk, Order, difference
 from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
-from hpctools.elastic.checkpoint.place import nothing_whole, sources
+from hpctools.elastic.checkpoint.place import nothing_whole, sources, vanished
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.roll_backs import RollBacks
 from hpctools.elastic.checkpoint.saver import Origin, uncopied, unwritten
@@ -186,6 +186,8 @@ class ShardKeeper:
             source = self._settings.resume_from
             if source and self.limit is None:  # what a roll back does not find is told otherwise
                 raise nothing_whole(source, " of a sharded model")
+            if self.limit is None and (where := self._desk.expected()) is not None:
+                raise vanished(where)
             return -1
         self._found, self._known_step = found, found.manifest.step
         return found.manifest.step

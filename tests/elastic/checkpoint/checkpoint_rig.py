@@ -98,10 +98,14 @@ class FakeDesk:
         self.grace: Grace | None = Grace(8.0, 8.0)
         self.order: Order | None = None
         self.fenced: str | None = None
+        self.has_saved: str | None = None
         self.told: list[tuple[str, dict[str, Any]]] = []
 
     def fence(self, origin: Origin) -> str | None:
         return self.fenced
+
+    def expected(self) -> str | None:
+        return self.has_saved
 
     def take_order(self) -> Order | None:
         order, self.order = self.order, None

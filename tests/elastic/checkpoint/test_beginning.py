@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from checkpoint_rig import SAMPLING, Training, assert_is_of, write
+
+sys.path.append(str(Path(__file__).parents[1] / "sharded"))
+
+from shard_parts import RankOfOne
 
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.folder import RunFolder
@@ -88,3 +93,16 @@ def test_an_unreadable_place_is_no_reason_to_begin_from_the_beginning(tmp_path: 
     (tmp_path / "place").write_text("")
     with pytest.raises(ElasticError, match="cannot read the checkpoints"):
         Training(tmp_path / "place", Checkpoint()).keeper.begin()
+
+
+def test_a_run_that_has_saved_does_not_begin_at_step_0_where_nothing_of_it_is_seen(tmp_path: Path) -> None:
+    """The file system of its folder is not mounted on this node, and an empty folder looks like a new one."""
+    training, rank = Training(tmp_path, Checkpoint()), RankOfOne(str(tmp_path))
+    assert (training.keeper.begin(), rank.keeper.newest()) == (None, -1)
+    training.desk.has_saved = rank.desk.has_saved = f"{tmp_path}/step-000000400"
+    for begin in (training.keeper.begin, rank.keeper.newest):
+        with pytest.raises(ElasticError, match=r"has saved .*/step-000000400, and there is no whole") as no:
+            begin()
+        assert "may not be mounted" in str(no.value)
+    training.keeper.roll_back(3, 0)
+    assert training.keeper.begin(0) is None, "the coordinator has said that all begin at the beginning"

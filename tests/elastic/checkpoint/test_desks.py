@@ -47,6 +47,16 @@ def broken(folder: RunFolder) -> None:
     (folder.path / "terms").touch()
 
 
+def test_what_the_run_has_saved_is_expected_to_be_there(folder: RunFolder) -> None:
+    desk = desk_of(folder, BUCKET)
+    assert desk.expected() is None
+    folder.append_event("saved", step=4, where="/scratch/me/step-000000004")
+    assert desk.expected() == "/scratch/me/step-000000004"
+    folder.append_event("action", action="RollBack")
+    folder.append_event("saved", step=4, where="/scratch/me/step-000000004", rolled_back=True)
+    assert desk.expected() is None, "it may be void"
+
+
 def unmounted(folder: RunFolder) -> None:
     """There is only the empty folder that it was mounted on."""
     (folder.path / "terms").rename(folder.path / "away")
