@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpctools.elastic.checkpoint.manifest import FileRecord, Manifest, digest_of
-from hpctools.elastic.checkpoint.reading import LASTING, unreadable
+from hpctools.elastic.checkpoint.reading import LASTING, REMEDY, Unreadable, unreadable
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
@@ -150,6 +150,7 @@ class FolderStore:
         try:
             return sorted(path.name for path in self.root.iterdir())
         except FileNotFoundError:
+            _check_links(self.root)
             return []
         except OSError as error:
             raise self._failed("read", error) from None
@@ -184,6 +185,17 @@ def remedy(error: OSError) -> str:
     if error.errno in NOT_OURS:
         return "have it made writable for you on all nodes, or give another folder (checkpoint: folder)"
     return "free space or quota there, or give another folder (checkpoint: folder)"
+
+
+def _check_links(folder: Path) -> None:
+    """A link to what is not there is no empty folder: that may be away, with all that is in it."""
+    for path in (folder, *folder.parents):
+        if path.is_symlink() and not path.exists():
+            raise Unreadable(
+                f"cannot read the checkpoints in {folder}: {path} is a link to {path.readlink()}, which is "
+                "not there",
+                f"{REMEDY}: it may not be mounted here; or make what the link points to",
+            )
 
 
 def _part(part: int) -> str:

@@ -124,3 +124,25 @@ def test_who_asks_what_is_newest_is_not_told_an_older_one(tmp_path: Path, unwell
     with pytest.raises(Unreadable):
         resume_source(one, tmp_path)
     assert resume_source(str(tmp_path / "runs"), tmp_path) == str(tmp_path / "runs"), "its workers look again"
+
+
+@pytest.mark.parametrize("below", ["", "run7"])
+def test_a_link_to_what_is_not_mounted_here_is_no_empty_folder(
+    tmp_path: Path, unwell: Unwell, below: str
+) -> None:
+    """As ~/scratch is one on a node without that file system: the training would begin at step 0."""
+    (tmp_path / "scratch").symlink_to(tmp_path / "mounted")
+    place = tmp_path / "scratch" / below
+    training = Training(place, Checkpoint(every_seconds=0, every_steps=1))
+    with pytest.raises(Unreadable) as caught:
+        training.keeper.begin()
+    assert f"{tmp_path}/scratch is a link to {tmp_path}/mounted, which is not there (5 times in 0 s)" in str(
+        caught.value
+    )
+    training.go_to(1)
+    training.keeper.close(finished=True)
+    (warning,) = training.desk.of("warning")
+    assert "which is not there; see what became of the storage" in warning["message"]
+    (tmp_path / "mounted" / below).mkdir(parents=True)
+    write(place, 10)
+    assert_is_of(Training(place, Checkpoint()).keeper.begin(), 10)
