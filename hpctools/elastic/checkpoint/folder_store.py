@@ -100,9 +100,11 @@ class FolderStore:
             data = replace(manifest, files=self.gathered(stage, parts)).encode()
             _write_synced(stage.folder / MANIFEST, data)
             _write_synced(stage.folder / MARKER, digest_of(data).encode())
-            for part in range(parts):  # only now: who commits tries again where there was no part, or no room
-                (stage.folder / _part(part)).unlink()
-            return self._publish(stage)
+            name = self._publish(stage)
+        for part in range(parts):  # only now: who commits tries again where there was no part, or no room
+            with contextlib.suppress(OSError):  # it is committed
+                (self.root / name / _part(part)).unlink()
+        return name
 
     def discard(self, stage: Stage) -> None:
         """Remove the hidden folder."""

@@ -244,6 +244,11 @@ def test_a_commit_that_failed_may_be_tried_again(tmp_path: Path, monkeypatch: py
         with pytest.raises(ElasticError, match="No space left on device"):
             store.commit(stage, Manifest(9), 1)
     monkeypatch.setattr(folder_store, "_write_synced", written)
+    with monkeypatch.context() as last:
+        last.setattr(Path, "rename", lambda path, to: full(path, b""))
+        for _ in range(2):
+            with pytest.raises(ElasticError, match="No space left on device"):
+                store.commit(stage, Manifest(9), 1)
     name = store.commit(stage, Manifest(9), 1)
     assert names(tmp_path / name) == ["COMMITTED", "data", "manifest.json"]
 
