@@ -6,6 +6,7 @@ state of the same step without another message. All else is as for `hpctools.ela
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import sys
@@ -268,7 +269,7 @@ class ShardKeeper:
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, order: Order | None) -> None:
         why, number = (INTERVAL, None) if order is None else (order.why, order.number)
-        self._roll_backs.note_rest()
+        self._make_ready(moment.rank)
         try:
             stage = self._store.begin(moment.step, moment.label)
             try:
@@ -289,6 +290,15 @@ class ShardKeeper:
         self._attempts.succeeded(moment.step)
         if moment.rank == 0:
             self._prune(moment.step)
+
+    def _make_ready(self, rank: int) -> None:
+        """Note roll backs; remove what killed writers have left, which may be all the room there is."""
+        if rank != 0:
+            return
+        self._roll_backs.note_rest()
+        if self._attempts.has_failed:
+            with contextlib.suppress(ElasticError, OSError):  # what it is the save itself says
+                self._store.clean("")
 
     def _on_saved(self, saved: Saved) -> None:
         self._saved_step = saved.step

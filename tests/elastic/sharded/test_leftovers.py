@@ -1,0 +1,41 @@
+"""What a killed writer of shards has left on a disk that is full with it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shard_parts import RankOfOne
+
+from hpctools import elastic
+from hpctools.elastic.checkpoint.folder_store import FolderStore
+from hpctools.elastic.sharded import part_files
+
+
+def test_it_is_removed_before_the_next_one_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a save it never was, where there was no room for one."""
+    left = FolderStore(tmp_path).begin(400, "killed_1.4")
+    (left.folder / "shards-00000.bin").write_bytes(b"x")
+    os.utime(left.folder / "shards-00000.bin", (0, 0))
+    os.utime(left.folder, (0, 0))
+    write_parts = part_files.write_parts
+
+    def write(*args: Any) -> Any:
+        if left.folder.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_parts(*args)
+
+    monkeypatch.setattr(part_files, "write_parts", write)
+    rank = RankOfOne(str(tmp_path), elastic.Checkpoint(every_seconds=0, every_steps=1))
+    rank.go_to(4)
+    rank.keeper.close()
+    (said,) = rank.desk.of("warning")
+    assert "No space left on device" in said["message"]
+    rank.save_after(5)
+    assert rank.desk.of("warning")[1:] == [{"message": "checkpoints are written again (step 5)"}]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
