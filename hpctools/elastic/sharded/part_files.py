@@ -106,8 +106,8 @@ def check(folder: Path) -> None:
 
 
 def read_plain(folder: Path) -> Any:
-    """The unsharded state."""
-    return torch.load(folder / PLAIN, weights_only=True)
+    """The unsharded state, on the CPU: it may be of another node's GPU."""
+    return torch.load(folder / PLAIN, weights_only=True, map_location="cpu")
 
 
 class WholeTensors:

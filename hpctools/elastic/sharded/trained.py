@@ -164,14 +164,30 @@ def put_together(
         group.update({key: value for key, value in kept.items() if key != "params"})
         group["params"] = [trained.parameters[name] for name in kept["params"]]
     optimizer.state.clear()
+    on_device = _read_on_the_device(optimizer, trained)
     for name, kept in plain["kept"].items():
-        optimizer.state[trained.parameters[name]] = dict(kept)
+        own, counters = trained.parameters[name], name in on_device
+        optimizer.state[own] = {key: _placed(value, own, counters=counters) for key, value in kept.items()}
     for name, tensor in tensors.items():
         kind, _, rest = name.partition(" ")
         if kind == OPTIMIZER:
             key, _, parameter = rest.partition(" ")
             optimizer.state[trained.parameters[parameter]][key] = tensor
     return Trained(trained.model, optimizer, trained.mesh, trained.parameters)
+
+
+def _read_on_the_device(optimizer: torch.optim.Optimizer, trained: Trained) -> set[str]:
+    """The parameters whose counters, such as that of steps, are read by a kernel on their device."""
+    names = {id(each): name for name, each in trained.parameters.items()}
+    groups = [group for group in optimizer.param_groups if group.get("capturable") or group.get("fused")]
+    return {names[id(each)] for group in groups for each in group["params"]}
+
+
+def _placed(value: Any, parameter: torch.Tensor, *, counters: bool) -> Any:
+    """What an optimizer keeps, where torch's own `load_state_dict` puts it: it has come over the CPU."""
+    if not isinstance(value, torch.Tensor) or (value.dim() == 0 and not counters):
+        return value
+    return value.to(parameter.device)
 
 
 def _unsharded(name: str, parameter: torch.Tensor, kept: Mapping[str, Any]) -> dict[str, Any]:
