@@ -125,6 +125,11 @@ def _written(found: Found, files: Path, target: Path) -> int:
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
     except OSError as error:
+        if str(error.filename or "").startswith(str(files)):
+            raise ElasticError(
+                f"cannot read {error.filename}: {error.strerror or error}",
+                "export again: a run that trains on removes old checkpoints; then the newest one is taken",
+            ) from None
         raise ElasticError(
             f"cannot write {target}: {error.strerror or error}",
             "free space or quota there, or name another place",

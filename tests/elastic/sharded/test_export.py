@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from hpctools import elastic
 from hpctools.elastic import export
 from hpctools.elastic.checkpoint.selection import newest
+from hpctools.errors import ElasticError
 
 
 def loaded(folder: Path, model: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -177,3 +178,20 @@ def test_a_run_of_two_workers_is_exported_as_one_of_one(tmp_path: Path) -> None:
     assert [name for name, value in saved.items() if not torch.equal(value, exported[name])] == []
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=WEIGHT_TOLERANCE, atol=WEIGHT_TOLERANCE)
+
+
+def test_what_a_run_removes_while_it_is_exported_is_no_matter_of_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was compared with its checksums a moment ago."""
+    save(str(tmp_path / "saved"), 4)
+    problem = export._problem
+
+    def removing(found: Any, files: Path) -> str | None:
+        said = problem(found, files)
+        (files / "plain.pt").unlink()
+        return said
+
+    monkeypatch.setattr(export, "_problem", removing)
+    with pytest.raises(ElasticError, match=r"cannot read .*/step-000000004/plain\.pt.*; export again"):
+        export.export(str(tmp_path / "saved"), tmp_path / "whole")
