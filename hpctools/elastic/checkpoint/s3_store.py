@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -62,6 +63,7 @@ class S3Store:
         self._bucket, _, prefix = self.where.removeprefix(S3).partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
         self._client_: Any = self._made()
+        self._using = contextlib.ExitStack()
         self._transfer = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES)
 
     @property
@@ -106,7 +108,10 @@ class S3Store:
         """A folder of this machine ($TMPDIR), from which the files are uploaded."""
         with self._telling("write"):
             _remove_left_behind()
-            return Stage(step, label, Path(tempfile.mkdtemp(prefix=STAGING)))
+            folder = Path(tempfile.mkdtemp(prefix=STAGING))
+            self._using.close()  # of the save before
+            self._using.enter_context(_in_use(folder))
+            return Stage(step, label, folder)
 
     def add(self, stage: Stage, part: int, files: Mapping[str, FileRecord]) -> None:
         """Upload them, in parts when they are large."""
@@ -163,7 +168,7 @@ class S3Store:
         """Downloaded into a folder of this machine ($TMPDIR)."""
         with self._telling("read", name):
             held = tempfile.TemporaryDirectory(prefix=STAGING, ignore_cleanup_errors=True)
-        with held as folder:
+        with held as folder, _in_use(Path(folder)):
             for each in manifest.files:
                 with self._telling("read", f"{name}/{each}"):
                     self._download(f"{name}/{each}", f"{folder}/{each}")
@@ -257,7 +262,32 @@ def _remove_left_behind() -> None:
         with contextlib.suppress(OSError):  # somebody else's, or just removed
             told = path.stat()
             if told.st_uid == os.getuid() and time.time() - told.st_mtime > LEFTOVER_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+                with _in_use(path):
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _in_use(folder: Path) -> Iterator[None]:
+    """Nobody else on this machine removes it meanwhile: a large file may take hours on its way.
+
+    Raises:
+        BlockingIOError: somebody else uses it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:  # a file system without locks: there its age alone tells
+        return
 
 
 def _part(part: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,21 @@ def test_what_a_killed_writer_left_is_cleaned_by_the_next_of_its_run(server: Ser
     assert {key.split("/")[2].partition(".")[2][:5] for key in keys()} == {"train", "other"}
     assert not [key for key in keys() if "dead" in key]
     assert not client().list_multipart_uploads(Bucket="training").get("Uploads")
+
+
+def test_what_takes_long_on_its_way_is_not_taken_for_left_behind(server: Server, tmp_path: Path) -> None:
+    """By another training of the same person on this machine; what nobody uses any more is."""
+    mine, other = open_store(ROOT), open_store("s3://training/runs/two")
+    stage = mine.begin(4, "mine")
+    left = tmp_path / f"{module.STAGING}left"
+    left.mkdir()
+    for folder in (stage.folder, left):
+        os.utime(folder, (0, 0))
+    other.begin(4, "other")
+    assert (stage.folder.exists(), left.exists()) == (True, False)
+    mine.begin(5, "mine")
+    other.begin(5, "other")
+    assert not stage.folder.exists(), "it is not in use since the next was begun"
 
 
 def test_only_one_writer_can_commit(server: Server) -> None:
