@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,4 +32,6 @@ class Moment:
     @property
     def label(self) -> str:
         """The same on all ranks, and another one for each attempt."""
+        if not self.origin.run:  # nobody else need know it
+            return secrets.token_hex(4)
         return f"{self.origin.label}{self.origin.term}.{self.origin.generation}"

@@ -14,6 +14,7 @@ from shard_parts import RankOfOne
 from hpctools import elastic
 from hpctools.elastic.checkpoint import reading
 from hpctools.elastic.checkpoint.folder_store import FolderStore
+from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.store import name_of
 from hpctools.elastic.sharded import choosing, part_files
 from hpctools.errors import ElasticError
@@ -96,3 +97,28 @@ def test_another_checkpoint_of_a_step_that_was_read_before_is_found(tmp_path: Pa
     shutil.rmtree(tmp_path / name_of(7))
     assert RankOfOne(str(tmp_path)).keeper.newest() == 7
     assert torch.equal(other.filled_from(7), torch.full((4,), 7.0))
+
+
+def test_two_trainings_without_a_run_do_not_write_into_each_others_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same script, started twice by mistake: both come to the same step at the same time."""
+    released, reached, write_parts = threading.Event(), threading.Event(), part_files.write_parts
+
+    def held(*args: Any) -> Any:
+        if not reached.is_set():
+            reached.set()
+            assert released.wait(LONG)
+        return write_parts(*args)
+
+    monkeypatch.setattr(part_files, "write_parts", held)
+    two = [RankOfOne(str(tmp_path), ONE) for _ in range(2)]
+    for rank in two:
+        rank.desk.origin = Origin("", 0, 0)
+    two[0].go_to(7)
+    assert reached.wait(LONG)
+    two[1].save_after(7)
+    released.set()
+    two[0].keeper.close()
+    assert [rank.desk.of("warning") for rank in two] == [[], []]
+    assert torch.equal(RankOfOne(str(tmp_path)).filled_from(7), torch.full((4,), 7.0))
