@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,7 +28,7 @@ from hpctools.errors import ElasticError
 
 NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
 WRITING, REMOVING = ".writing-", ".removing-"
-# A writer that has not touched its folder for so long is gone; the clocks of nodes may differ by minutes.
+# A writer that has not touched its folder for so long, by the clock of the storage, is gone.
 LEFTOVER_SECONDS = 3600.0
 
 
@@ -129,10 +130,20 @@ class FolderStore:
 
     def clean(self, labels: str) -> None:
         """Remove hidden folders that nobody works on any more."""
-        for name in self._entries():
+        hidden = [name for name in self._entries() if name.startswith((WRITING, REMOVING))]
+        now = self._now() if hidden else 0.0
+        for name in hidden:
             path = self.root / name
-            if name.startswith(REMOVING) or (name.startswith(WRITING) and _is_left(path, labels)):
+            if name.startswith(REMOVING) or _is_left(path, labels, now):
                 shutil.rmtree(path, ignore_errors=True)
+
+    def _now(self) -> float:
+        """The time that a file gets that is changed now: this node's clock may be hours ahead of that."""
+        try:
+            with tempfile.TemporaryFile(dir=self.root) as file:
+                return os.fstat(file.fileno()).st_mtime
+        except OSError:  # full, or not ours
+            return time.time()
 
     def _publish(self, stage: Stage) -> str:
         _sync(stage.folder)
@@ -204,7 +215,7 @@ def _part(part: int) -> str:
     return f"part-{part:05d}.json"
 
 
-def _is_left(path: Path, labels: str) -> bool:
+def _is_left(path: Path, labels: str, now: float) -> bool:
     label = path.name.removeprefix(WRITING).split("-", 2)[-1]
     if labels and label.startswith(labels):
         return True
@@ -212,7 +223,7 @@ def _is_left(path: Path, labels: str) -> bool:
         newest = max(each.stat().st_mtime for each in (path, *path.iterdir()))
     except OSError:  # it is being removed, or gets its name
         return False
-    return time.time() - newest > LEFTOVER_SECONDS
+    return now - newest > LEFTOVER_SECONDS
 
 
 def _write_synced(path: Path, data: bytes) -> None:

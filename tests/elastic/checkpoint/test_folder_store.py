@@ -7,6 +7,7 @@ import json
 import os
 import random
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,18 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_of_its_run(tmp_path: P
     assert not mine.folder.exists()
     assert not old.folder.exists()
     assert other.folder.exists(), "somebody else may be at work there"
+
+
+def test_a_node_whose_clock_is_hours_ahead_removes_nobodys_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a boot without a time server, where the machine's own clock runs in another zone."""
+    store = FolderStore(tmp_path)
+    other = store.begin(5, "other-run_bbbb")
+    ahead = time.time() + 2 * 3600
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    store.clean("")
+    assert names(tmp_path) == [other.folder.name]
 
 
 def test_second_checkpoint_of_a_step_does_not_touch_the_first(tmp_path: Path) -> None:
