@@ -154,7 +154,8 @@ class Saver:
             self._failed(job, error)
             return
         self._succeeded(saved)
-        self._prune(saved.step)
+        if not self._cancelled:  # else perhaps for a roll back, which wants an older one
+            self._prune(saved.step)
 
     def _commit(self, job: _Job) -> Saved:
         store, origin = self._store, job.origin

@@ -288,7 +288,7 @@ class ShardKeeper:
             self._failed(moment, order, error)
             return
         self._attempts.succeeded(moment.step)
-        if moment.rank == 0:
+        if moment.rank == 0 and self.limit is None:  # a roll back wants an older one
             self._prune(moment.step)
 
     def _make_ready(self, rank: int) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_rig import RUN, Training, read
+from checkpoint_rig import RUN, Training, assert_is_of, read
+from test_keeper import Committing
 
 sys.path.append(str(Path(__file__).parents[1] / "sharded"))
 
@@ -51,6 +52,22 @@ def test_it_is_noted_with_the_next_save(tmp_path: Path, monkeypatch: pytest.Monk
     assert training.saved() == [4, 8, 6]
     assert read(tmp_path) == (6, [])
     assert len(training.desk.of("warning")) == 1
+
+
+def test_what_is_completed_during_it_removes_nothing_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state to go back to is the one that would make room."""
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=2, keep=1))
+    training.go_to(2)
+    assert training.saved() == [2]
+    hung = Committing(training, monkeypatch)
+    training.go_to(4)
+    assert hung.reached.wait(30)
+    training.keeper.roll_back(3, 4)
+    hung.released.set()
+    assert training.saved() == [2, 4]
+    assert_is_of(training.keeper.begin(4), 2)
 
 
 def test_so_it_is_of_a_sharded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,14 @@ LONG = 60.0
 ONE = elastic.Checkpoint(every_seconds=0, every_steps=1, keep=1)
 
 
-def test_what_is_just_being_completed_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker was lost meanwhile. The one before is older, and goes when this one is complete."""
+@pytest.mark.parametrize(("limit", "expected"), [(None, 7), (5, 3)])
+def test_what_is_just_being_completed_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int | None, expected: int
+) -> None:
+    """A worker was lost meanwhile. The one before is older, and goes when this one is complete.
+
+    But where all go back to the one before.
+    """
     rank: Any = RankOfOne(str(tmp_path), ONE)
     rank.save_after(3)
     released, write_parts = threading.Event(), part_files.write_parts
@@ -44,10 +50,11 @@ def test_what_is_just_being_completed_is_waited_for(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(writer, "join", awaited)
     rank.keeper.hurry()
+    rank.keeper.limit = limit
     step = rank.keeper.newest()
     rank.keeper.close()
     assert torch.equal(rank.filled_from(step), torch.full((4,), float(step)))
-    assert step == 7
+    assert step == expected
 
 
 def test_what_is_removed_while_it_is_looked_at_is_not_the_end(
