@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.measure import Grace, Saved, SavesTold
-from hpctools.elastic.checkpoint.place import nothing_whole, sources, vanished
+from hpctools.elastic.checkpoint.place import check_expected, nothing_whole, sources
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.roll_backs import RollBacks
 from hpctools.elastic.checkpoint.saver import Origin, Reports, Saver, uncopied
@@ -159,6 +159,7 @@ class Keeper:
         for place in places:
             restored = newest_state(place, self._warn, self._most_steps)
             if restored is not None:
+                self._check_expected(restored.found.where)
                 self._known_step = restored.found.manifest.step
                 self._desk.tell("resumed", step=self._known_step, where=restored.found.where)
                 self._compare(restored.found.manifest.training)
@@ -169,8 +170,7 @@ class Keeper:
                 raise NothingOldEnough(self._most_steps, kept)
         if self._settings.resume_from:
             raise nothing_whole(self._settings.resume_from)
-        if self._most_steps is None and (where := self._desk.expected()) is not None:
-            raise vanished(where)
+        self._check_expected(None)
         return None
 
     def boundary(self, step: int, *, sound: bool = True, rounds: int = -1) -> None:
@@ -244,6 +244,10 @@ class Keeper:
             return
         if not (finished and self._saver_.wait(FINISH_SECONDS)):
             self._cancel()
+
+    def _check_expected(self, found: str | None) -> None:
+        if self._most_steps is None:
+            check_expected(found, self._place, self._desk.expected)
 
     def _compare(self, saved: Mapping[str, Any]) -> None:
         if (said := difference(saved, self._describe())) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,13 +86,27 @@ def nothing_whole(source: str, addition: str = "") -> ElasticError:
     )
 
 
-def vanished(where: str) -> ElasticError:
-    """Why a run that has saved something does not begin at step 0 when nothing of it can be found."""
-    return ElasticError(
-        f"the run has saved {where}, and there is no whole checkpoint any more",
-        "see what became of that place on this node, where its file system may not be mounted; a run that is "
-        "submitted anew begins from the beginning",
-    )
+def check_expected(found: str | None, place: str, expected: Callable[[], str | None]) -> None:
+    """A run that sees nothing of what it has saved begins neither at step 0 nor where it began before.
+
+    Args:
+        found: the checkpoint that was found; None: there is none.
+        place: where the run saves.
+        expected: asks for what it has saved last.
+
+    Raises:
+        ElasticError: it has saved something that is not to be seen.
+    """
+    own = f"{place.rstrip('/')}/"
+    if (found or "").startswith(own):
+        return
+    where = expected()
+    if where is not None and where.startswith(own):  # elsewhere it is another training's of the same program
+        raise ElasticError(
+            f"the run has saved {where}, and there is no whole checkpoint any more",
+            "see what became of that place on this node, where its file system may not be mounted; a run "
+            "that is submitted anew begins from the beginning",
+        )
 
 
 def resume_source(text: str, runs: Path) -> str:

@@ -20,7 +20,7 @@ import torch
 from hpctools.elastic.checkpoint.keeper import Desk, Order, difference
 from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
-from hpctools.elastic.checkpoint.place import nothing_whole, sources, vanished
+from hpctools.elastic.checkpoint.place import check_expected, nothing_whole, sources
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.roll_backs import RollBacks
 from hpctools.elastic.checkpoint.saver import Origin, uncopied, unwritten
@@ -183,12 +183,12 @@ class ShardKeeper:
         if self._writer is not None:  # what it completes may be newer, and have what we choose removed
             self._writer.join(LOST_SECONDS + TAIL_SECONDS)
         found = choosing.newest_whole(self._places(), self.limit, self._warn, patiently=patiently)
-        if found is None:
+        if self.limit is None:  # what a roll back does not find is told otherwise
             source = self._settings.resume_from
-            if source and self.limit is None:  # what a roll back does not find is told otherwise
+            if found is None and source:
                 raise nothing_whole(source, " of a sharded model")
-            if self.limit is None and (where := self._desk.expected()) is not None:
-                raise vanished(where)
+            check_expected(None if found is None else found.where, self._place, self._desk.expected)
+        if found is None:
             return -1
         self._found, self._known_step = found, found.manifest.step
         return found.manifest.step

@@ -104,5 +104,21 @@ def test_a_run_that_has_saved_does_not_begin_at_step_0_where_nothing_of_it_is_se
         with pytest.raises(ElasticError, match=r"has saved .*/step-000000400, and there is no whole") as no:
             begin()
         assert "may not be mounted" in str(no.value)
+    training.desk.has_saved = "/elsewhere/step-000000400"
+    assert training.keeper.begin() is None, "that was the first of several trainings in one program"
+    training.desk.has_saved = rank.desk.has_saved
     training.keeper.roll_back(3, 0)
     assert training.keeper.begin(0) is None, "the coordinator has said that all begin at the beginning"
+
+
+def test_nor_where_it_began_before(tmp_path: Path) -> None:
+    """It was resumed from another run, whose place can be seen."""
+    write(tmp_path / "old", 100)
+    settings = Checkpoint(resume_from=str(tmp_path / "old"))
+    training = Training(tmp_path / "own", settings)
+    training.desk.has_saved = f"{tmp_path}/old/step-000000100"
+    assert_is_of(training.keeper.begin(), 100)
+    training.desk.has_saved = f"{tmp_path}/own/step-000000400"
+    with pytest.raises(ElasticError, match=r"has saved .*/own/step-000000400, and there is no whole"):
+        training.keeper.begin()
+    assert len(training.desk.of("resumed")) == 1
