@@ -136,7 +136,7 @@ class ShardKeeper:
 
     def _is_due(self, next_step: int) -> bool:
         every = self._settings.every_steps if self._place else 0
-        by_steps = every > 0 and next_step % every == 0
+        by_steps = every > 0 and next_step // every > self._known_step // every
         seconds = self._settings.every_seconds if self._place else 0
         by_time = seconds > 0 and time.monotonic() - self._begun >= seconds
         return by_steps or by_time or (is_periodic(self._settings) and self._attempts.has_failed)

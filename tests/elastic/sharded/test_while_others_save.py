@@ -57,6 +57,27 @@ def test_what_is_just_being_completed_is_waited_for(
     assert step == expected
 
 
+def test_what_was_due_while_another_was_written_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after as many steps again."""
+    released, write_parts = threading.Event(), part_files.write_parts
+
+    def held(*args: Any) -> Any:
+        assert released.wait(LONG)
+        return write_parts(*args)
+
+    monkeypatch.setattr(part_files, "write_parts", held)
+    rank = RankOfOne(str(tmp_path), elastic.Checkpoint(every_seconds=0, every_steps=100))
+    for step in (99, 100, 101, 200, 201):
+        rank.go_to(step)
+    released.set()
+    rank.keeper.close()
+    rank.go_to(202)
+    rank.keeper.close()
+    assert [each["step"] for each in rank.desk.of("saved")] == [100, 202]
+
+
 def test_what_is_removed_while_it_is_looked_at_is_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
