@@ -315,10 +315,14 @@ class ShardKeeper:
 
     def _add(self, stage: Stage, moment: Moment, copied: PartSet) -> None:
         folder = stage.folder
-        files = part_files.write_parts(folder, moment.rank, copied.parts, copied.tensors, lambda: None)
-        if moment.rank == 0 and copied.plain is not None:
-            files |= part_files.write_plain(folder, copied.plain)
-        self._store.add(stage, moment.rank, files)
+        try:
+            files = part_files.write_parts(folder, moment.rank, copied.parts, copied.tensors, lambda: None)
+            if moment.rank == 0 and copied.plain is not None:
+                files |= part_files.write_plain(folder, copied.plain)
+            self._store.add(stage, moment.rank, files)
+        except Exception:
+            part_files.drop(folder, moment.rank)
+            raise
 
     def _commit(self, stage: Stage, moment: Moment, copied: PartSet, took: float) -> tuple[str, int]:
         """Make it valid as soon as everybody's part is there; ours took so many seconds."""
@@ -331,9 +335,8 @@ class ShardKeeper:
             torch.__version__,
             training={**moment.training, "sharded_over": moment.world},
         )
-        patience = min(max(COMMIT_SECONDS, took), MOST_SECONDS)
-        deadline, pause = time.monotonic() + patience, FIRST_POLL_SECONDS
-        parts = 0
+        deadline = time.monotonic() + min(max(COMMIT_SECONDS, took), MOST_SECONDS)
+        pause, parts = FIRST_POLL_SECONDS, 0
         while True:
             self._check_in_office(stage, moment.origin)
             try:

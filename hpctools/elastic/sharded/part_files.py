@@ -11,7 +11,9 @@ releases there are none. `whole.describe` makes a checkpoint of torch's own of t
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +55,15 @@ def write_parts(
     index = json.dumps([layout.encode_parts(parts), places, archives], separators=(",", ":")).encode()
     (folder / f"{name}.json").write_bytes(index)
     return {f"{name}.bin": record, f"{name}.json": FileRecord(len(index), digest_of(index))}
+
+
+def drop(folder: Path, rank: int) -> None:
+    """Remove what we wrote of a checkpoint that cannot be complete; without rank 0 nobody completes it."""
+    if rank == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+    for path in folder.glob(f"shards-{rank:05d}.*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def write_plain(folder: Path, plain: Mapping[str, Any]) -> dict[str, FileRecord]:

@@ -37,5 +37,26 @@ def test_it_is_removed_before_the_next_one_is_written(
     (said,) = rank.desk.of("warning")
     assert "No space left on device" in said["message"]
     rank.save_after(5)
+    assert not left.folder.exists()
     assert rank.desk.of("warning")[1:] == [{"message": "checkpoints are written again (step 5)"}]
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000005"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_a_save_that_fails_has_written_goes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Each of the next ones would leave as much, and fill the disk by itself."""
+    write_parts = part_files.write_parts
+
+    def write(*args: Any) -> Any:
+        write_parts(*args)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(part_files, "write_parts", write)
+    rank = RankOfOne(str(tmp_path), rank=number, world=2)
+    rank.step, rank.keeper.agreed = 4, True
+    rank.keeper.boundary(4, sound=True)
+    rank.keeper.close()
+    assert len(rank.desk.of("save_failed")) == 1
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
