@@ -32,7 +32,7 @@ def settings_of(spec: RunSpec, script: Checkpoint | None) -> Checkpoint:
 def place_of(folder: RunFolder, settings: Checkpoint) -> str:
     """Where a run's checkpoints are written to."""
     chosen = settings.folder or str(folder.path.absolute() / FOLDER_IN_RUN)
-    if chosen.startswith(S3) or Path(chosen).expanduser().is_absolute():
+    if chosen.startswith(S3) or _path(chosen).is_absolute():
         return lasting(chosen, Path())
     return lasting(chosen, Path(folder.spec().workdir))
 
@@ -45,12 +45,21 @@ def lasting(place: str, base: Path) -> str:
     """
     if not place or place.startswith(S3):
         return place
-    return str(base.absolute() / Path(place).expanduser())
+    return str(base.absolute() / _path(place))
+
+
+def _path(place: str) -> Path:
+    try:
+        return Path(place).expanduser()
+    except RuntimeError:
+        raise ElasticError(
+            f"nobody is known on this node whose home folder {place} could be in", "give the path in full"
+        ) from None
 
 
 def meant_by(place: str) -> list[str]:
     """Where checkpoints may lie that a user means: a run's folder stands for the places that it saved to."""
-    if not place.startswith(S3) and (path := Path(place).expanduser() / RUN_FILE).is_file():
+    if not place.startswith(S3) and (path := _path(place) / RUN_FILE).is_file():
         return _saved_to(RunFolder(path.parent))
     return [place] if place else []
 

@@ -15,6 +15,7 @@ from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.earlier_terms import something_saved
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.spec import RunSpec
+from hpctools.errors import ElasticError
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
 
@@ -68,3 +69,13 @@ def test_a_program_that_goes_to_another_folder_saves_where_it_looked(
     monkeypatch.chdir(tmp_path / "start")
     again = Training(elastic.Checkpoint(folder="saved", every_seconds=0, every_steps=1), seed=1)
     assert min(again.run().losses) == 3
+
+
+@pytest.mark.parametrize("field", ["folder", "resume_from"])
+def test_a_home_of_nobody_is_told_as_that(tmp_path: Path, field: str) -> None:
+    """A slip in a name was a RuntimeError about one's own home."""
+    settings = elastic.Checkpoint(**{"folder": str(tmp_path), field: "~nobody-of-that-name/saved"})
+    with pytest.raises(
+        ElasticError, match="home folder ~nobody-of-that-name/saved could be in; give the path"
+    ):
+        Training(settings).run(until=1)
