@@ -17,6 +17,7 @@ from hpctools.elastic.attendance import Attendance
 from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.exclusions import Span, add, avoided
 from hpctools.elastic.idle_jobs import IdleJobs
+from hpctools.elastic.job_fate import Fate
 from hpctools.elastic.own_ends import OwnEnds
 from hpctools.elastic.preemptors import Preemptors
 from hpctools.elastic.protocol import SILENCE_SECONDS
@@ -93,7 +94,8 @@ class Replicas:
         self._attendance = Attendance()
         self._own_ends = OwnEnds()
         self._yielding = Yielding(spec.grace_seconds)
-        self._preemptors = Preemptors(client, f"hp-run:{spec.id}", self._note_preemptor)
+        told = self._note_preemptor, self._note_other_end
+        self._preemptors = Preemptors(client, f"hp-run:{spec.id}", spec.takers, *told)
         self._stopped = False
         self._has_strangers = bool(self._slots)  # whether there may be jobs of the run that have no slot
         self.are_wanted: Callable[[], bool] = lambda: True
@@ -204,17 +206,24 @@ class Replicas:
                 await asyncio.sleep(2.0**attempt)
 
     async def find_preemptor(self, node: str, replica: int, told: float) -> None:
-        """Note who has taken a replica's node, once Slurm tells.
+        """Note who has taken a replica's node, or that nobody has preempted it, once Slurm tells.
 
         Args:
             told: when its agent said that the node is wanted, on our clock; it has gone since.
         """
-        ago = min(self._clock() - told, SILENCE_SECONDS)  # so late may it be noticed that an agent has gone
-        await self._preemptors.find(node, replica, self._wall_clock() - ago)
+        ago = self._clock() - told
+        gone = min(ago, SILENCE_SECONDS)  # so late may it be noticed that an agent has gone
+        now = self._wall_clock()
+        await self._preemptors.find(node, replica, now - ago, now - gone)
 
     def _note_preemptor(self, replica: int, node: str, job: Job) -> None:
         by = {"job_id": job.id, "user": job.user, "account": job.account, "qos": job.qos}
         self._journal.event("preempted_by", job_id=replica, node=node, preempted_by=by)
+        self._yielding.taken(replica)
+
+    def _note_other_end(self, replica: int, fate: Fate) -> None:
+        """Its agents took it for a preemption, whose SIGTERM is the same."""
+        self._journal.event("not_preempted", job_id=replica, why=fate.words)
         self._yielding.taken(replica)
 
     async def _adopt(self) -> None:

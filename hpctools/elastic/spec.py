@@ -42,6 +42,7 @@ class RunSpec:
             when it begins anew.
         kill_wait_s: what Slurm leaves a job that is cancelled, out of time or loses a node between SIGTERM
             and SIGKILL (KillWait).
+        takers: QoS whose jobs may take those of the replicas; None: not known, or partitions say it.
         preload: modules that a process of each node imports once and forks its workers from, besides torch
             and the library; None: workers are started one by one.
     """
@@ -70,6 +71,7 @@ class RunSpec:
     resumed_from: str = ""
     kill_wait_s: float = 30.0
     preload: tuple[str, ...] | None = None
+    takers: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_nodes <= self.max_nodes:
@@ -182,7 +184,7 @@ class RunSpec:
             ElasticError: a field is missing, or its value makes no run.
         """
         known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
-        for name in ("command", "replica_options", "sizes", "baseline_options", "preload"):
+        for name in ("command", "replica_options", "sizes", "baseline_options", "preload", "takers"):
             if isinstance(known.get(name), list):
                 known[name] = tuple(known[name])
         try:

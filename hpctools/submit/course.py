@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from hpctools.elastic.folder import Event
 from hpctools.elastic.history import Moment, throughput
@@ -123,8 +124,11 @@ def _series(points: Sequence[tuple[float, float]] | Iterator[tuple[float, float]
 
 def _marks(events: Sequence[Event], begin: float) -> dict[str, tuple[float, ...]]:
     found: dict[str, list[float]] = {}
+    others = not_preempted(events)
     for event in events:
         kind, stamp = kind_of(event), _stamp(event.time)
+        if kind == "preempted" and event.detail.get("job_id") in others:
+            continue
         if kind is not None and stamp is not None:
             found.setdefault(kind, []).append(stamp - begin)
     return {kind: tuple(found[kind]) for kind in KINDS if kind in found}
@@ -146,6 +150,11 @@ def kind_of(event: Event) -> str | None:
     if event.event == "takeover":
         return "coordinator taken over"
     return event.event if event.event in _AS_THEY_ARE else None
+
+
+def not_preempted(events: Sequence[Event]) -> set[Any]:
+    """Replica jobs that their agents took for preempted, and of which Slurm said later that they were not."""
+    return {event.detail.get("job_id") for event in events if event.event == "not_preempted"}
 
 
 def _stamp(text: str) -> float | None:

@@ -10,6 +10,7 @@ from hpctools.elastic.folder import FINAL_STATES, Event, JobRecord, RunStatus
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.slurm.types import Job
+from hpctools.submit.course import kind_of, not_preempted
 from hpctools.submit.larger import why_not_larger
 from hpctools.submit.queue import is_over, of_run
 
@@ -174,6 +175,7 @@ def _reason(job: JobView) -> str:
 
 
 def _preemptions(events: Sequence[Event]) -> list[Preemption]:
+    others = not_preempted(events)
     named = {event.detail.get("job_id"): event.detail for event in events if event.event == "preempted_by"}
     return [
         Preemption(
@@ -183,7 +185,7 @@ def _preemptions(events: Sequence[Event]) -> list[Preemption]:
             by=_preemptor(event.detail) or _preemptor(named.get(event.detail.get("job_id"), {})),
         )
         for event in events
-        if event.event == "left" and event.detail.get("reason") == "preempted"
+        if kind_of(event) == "preempted" and event.detail.get("job_id") not in others
     ]
 
 

@@ -22,7 +22,7 @@ from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.partitions import check_partitions, only_from
 from hpctools.submit.plain import command_name
-from hpctools.submit.preemption import any_replica_first, short_grace, who_may_preempt
+from hpctools.submit.preemption import any_replica_first, short_grace, takers_of, who_may_preempt
 from hpctools.submit.preloading import preload_of
 from hpctools.submit.script import command_launcher, launchers
 from hpctools.submit.times import minutes_of
@@ -290,6 +290,7 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
         time_limit_s=None if minutes is None else minutes * 60.0,
         resumed_from=facts.resumed_from,
         preload=preload_of(intent, facts.policy),
+        takers=takers_of(facts.limits),
     )
 
 

@@ -64,6 +64,13 @@ def any_replica_first(request: Request, limits: Limits) -> str | None:
     )
 
 
+def takers_of(limits: Limits | None) -> tuple[str, ...] | None:
+    """QoS whose jobs may take a replica's nodes; None: that is not known, or goes by partitions."""
+    if limits is None or limits.preempt_type != "qos":
+        return None
+    return tuple(sorted(each for each, taken in limits.precedence.preempts.items() if ELASTIC_QOS in taken))
+
+
 def _takes_replicas(request: Request, limits: Limits) -> bool:
     if limits.preempt_type != "qos":
         return limits.preempt_type == "partition_prio" and _by_partition(request, limits) is not None

@@ -39,14 +39,20 @@ class Journal:
 class Scene:
     """Replicas of a run with a fake Slurm, a journal, and a clock that the scene moves."""
 
-    def __init__(self, script: Path, sizes: tuple[int, ...] = (1, 2, 3), baseline: int | None = None) -> None:
+    def __init__(
+        self,
+        script: Path,
+        sizes: tuple[int, ...] = (1, 2, 3),
+        baseline: int | None = None,
+        takers: tuple[str, ...] | None = None,
+    ) -> None:
         self.slurm = FakeSlurm()
         self.journal = Journal()
         self.now = 0.0
         options = ("--qos=elastic",)
         spec = RunSpec(
             "t-1", "t", "nlp1", "", sizes[0], sizes[-1], 1, ("true",), "/", options, str(script), "now",
-            sizes=sizes,
+            sizes=sizes, takers=takers,
         )  # fmt: skip
         self.replicas = Replicas(
             self.slurm,
@@ -313,6 +319,62 @@ def test_who_shares_the_node_and_began_before_is_nobody_s_preemptor(scene: Scene
         detail["preempted_by"]["job_id"] for event, detail in scene.journal.events if event == "preempted_by"
     ]
     assert by == [10]
+
+
+def test_who_only_fits_into_a_freed_node_is_nobody_s_preemptor(script: Path) -> None:
+    """A job that came after the replica was told, and one of a QoS that takes nothing from replicas."""
+    scene = Scene(script, takers=("high",))
+    late, humble, urgent = (
+        Job(number, "t", "cv1", "cv", "gpu", qos, "RUNNING", nodes=("n3",), submitted=asked, started=began)
+        for number, qos, asked, began in (
+            (8, "high", 1_000_050, 1_000_101),
+            (9, "low", 999_000, 1_000_102),
+            (10, "high", 999_990, 1_000_100),
+        )
+    )
+
+    async def preempt() -> None:
+        scene.slurm.queue |= {8: late, 9: humble}
+        scene.now = 100
+        finding = asyncio.ensure_future(scene.replicas.find_preemptor("n3", replica=7, told=40))
+        await asyncio.sleep(0.02)
+        assert "preempted_by" not in dict(scene.journal.events)
+        scene.slurm.queue[10] = urgent
+        await finding
+
+    scene.act(scene.submitted(2), preempt)
+    assert dict(scene.journal.events)["preempted_by"]["preempted_by"]["job_id"] == 10
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        ("CANCELLED", {"not_preempted": "was cancelled (scancel)"}),
+        ("TIMEOUT", {"not_preempted": "ran out of time (--time)"}),
+        ("PREEMPTED", {"preempted_by": 9}),
+        ("COMPLETED", {"preempted_by": 9}),
+    ],
+)
+def test_a_replica_that_a_person_cancels_is_not_preempted(
+    scene: Scene, ended: str, told: dict[str, Any]
+) -> None:
+    """Its agent gets the same SIGTERM, Slurm says COMPLETING at first, and its node may have another job."""
+    other = Job(9, "t", "cv1", "cv", "gpu", "high", "RUNNING", nodes=("n3",), started=1_000_001)
+
+    async def end() -> None:
+        first = scene.slurm.submitted[0].job_id
+        scene.slurm.change(first, state="COMPLETING")
+        scene.slurm.queue[9] = other
+        finding = asyncio.ensure_future(scene.replicas.find_preemptor("n3", replica=first, told=0))
+        await asyncio.sleep(0.02)
+        scene.slurm.change(first, state=ended)
+        await finding
+        found = [each for each in scene.journal.events if "preempted" in each[0]]
+        assert all(detail["job_id"] == first for _, detail in found)
+        found_as = {event: detail.get("why") or detail["preempted_by"]["job_id"] for event, detail in found}
+        assert found_as == told
+
+    scene.act(scene.submitted(2), end)
 
 
 def test_preemptors_of_several_nodes_are_asked_for_with_one_question(scene: Scene) -> None:

@@ -82,3 +82,14 @@ def test_a_coordinator_with_a_slow_clock_makes_no_time_run_backwards():
     assert found.loss == Series(times, (3.0, 2.5, 2.0, 1.9, 1.8, 1.7))
     assert found.throughput == found.loss
     assert found.size == Series(times, (4.0, 4.0, 4.0, 3.0, 2.0, 2.0))
+
+
+def test_a_replica_that_a_person_cancelled_is_not_marked_as_preempted():
+    events = [
+        Event(at(2), "left", {"reason": "preempted", "job_id": 7}),
+        Event(at(3), "left", {"reason": "preempted", "job_id": 8}),
+        Event(at(4), "not_preempted", {"job_id": 7, "why": "was cancelled (scancel)"}),
+    ]
+    found = course([Moment(at(1), 1, 2, 2)], events)
+    assert found is not None
+    assert found.marks == {"preempted": (2.0,)}

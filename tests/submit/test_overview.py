@@ -140,3 +140,12 @@ def test_who_preempted_comes_with_the_departure_or_later():
         Preemption("3", 15, "n5", by),
         Preemption("5", 16, "n6", {}),
     )
+
+
+def test_a_replica_that_a_person_cancelled_is_not_shown_as_preempted():
+    events = [
+        Event("1", "left", {"reason": "preempted", "job_id": 14, "node": "n4"}),
+        Event("2", "left", {"reason": "preempted", "job_id": 15, "node": "n5"}),
+        Event("3", "not_preempted", {"job_id": 14, "why": "was cancelled (scancel)"}),
+    ]
+    assert overview(SPEC, RUNNING, RECORDS, events, []).preemptions == (Preemption("2", 15, "n5", {}),)

@@ -9,7 +9,7 @@ import pytest
 from hpctools.slurm.limits import Account, Limits, PartitionTimes, Precedence
 from hpctools.submit.allowance import Request
 from hpctools.submit.nodes import NodeSizes
-from hpctools.submit.preemption import any_replica_first, short_grace, who_may_preempt
+from hpctools.submit.preemption import any_replica_first, short_grace, takers_of, who_may_preempt
 
 PREEMPTS = {
     "critical": frozenset({"low", "elastic"}),
@@ -127,3 +127,9 @@ def test_where_any_replica_may_go_first_that_is_told_with_the_setting(limits: Li
 )
 def test_where_no_order_matters_nothing_is_told(sizes: tuple[int, ...], limits: Limits) -> None:
     assert any_replica_first(replace(REQUEST, sizes=NodeSizes(sizes)), limits) is None
+
+
+def test_who_may_take_a_replica_s_node_goes_by_qos_or_is_not_known() -> None:
+    assert takers_of(LIMITS) == ("critical",)
+    assert takers_of(None) is None
+    assert takers_of(replace(LIMITS, preempt_type="partition_prio")) is None

@@ -108,6 +108,20 @@ def test_scancel_of_the_baseline_ends_the_replicas_too(cluster: Cluster, person:
     assert len(folder.jobs()) == 3
 
 
+def test_a_replica_that_a_person_cancels_is_not_shown_as_preempted(cluster: Cluster, person: str) -> None:
+    words = ["--", "python", "train.py", "--steps", "5000", "--delay", "0.01"]
+    folder = run_folder(cluster, person, submit(cluster, person, *options("--nodes=1:2"), *words))
+    until(lambda: ((s := folder.status()) and s.world_size == 2) or None, 60)
+    replica = folder.jobs()[-1].job_id
+    cluster.inside("scancel", str(replica), user=person)
+    told = until(lambda: [each.detail for each in folder.events() if each.event == "not_preempted"] or None)
+    assert told == [{"job_id": replica, "why": "was cancelled (scancel)"}]
+    seen = json.loads(cluster.inside("hp-status", folder.path.name, "--json", user=person).stdout)
+    assert seen["preemptions"] == []
+    assert cluster.inside("hp-cancel", folder.path.name, user=person, timeout=60).code == 0
+    until(lambda: not active(cluster, person) or None, 60)
+
+
 def test_a_training_that_raises_at_import_fails_the_run_and_leaves_no_jobs(
     cluster: Cluster, person: str
 ) -> None:
