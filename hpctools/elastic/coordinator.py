@@ -43,6 +43,7 @@ from hpctools.elastic.hearing import Hearing
 from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.last_save import LastSave
 from hpctools.elastic.membership import Membership
+from hpctools.elastic.own_ends import given_back
 from hpctools.elastic.peers import Outcome
 from hpctools.elastic.processes import told_in, until
 from hpctools.elastic.protocol import LINE_LIMIT, encode, own_address
@@ -187,6 +188,8 @@ class Coordinator:
             run.may_have_checkpoint = not run.has_checkpoint
             for node, span in exclusions(events).items():
                 run.replicas.exclude(node, span)
+            for job_id in given_back(events):
+                run.replicas.was_given_back(job_id)
             run.takes_over, run.completed = True, is_complete(events)
             generation, now = run.journal.status.generation, time.monotonic()
             run.membership.take_over(generation, now, completed=run.completed)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+from hpctools.elastic.folder import Event
 from hpctools.elastic.replica_jobs import end_of
 from hpctools.slurm.types import Job
 
 CLOCK_SECONDS = 5.0  # by which ours may be behind that of slurmctld
+GIVEN_BACK = "given_back"
+"""The event that tells who takes over which replica jobs the run itself has cancelled: key `job_id`."""
 
 
 class OwnEnds:
@@ -33,3 +37,9 @@ class OwnEnds:
     def has(self, job_id: int, now: float) -> bool:
         """Whether a job that ends now, Unix seconds, does so because of us or of its own time limit."""
         return job_id in self._cancelled or now >= self._ends.get(job_id, math.inf) - CLOCK_SECONDS
+
+
+def given_back(events: Iterable[Event]) -> list[int]:
+    """The replica jobs that earlier coordinators have cancelled."""
+    jobs = (each.detail.get("job_id") for each in events if each.event == GIVEN_BACK)
+    return [job for job in jobs if isinstance(job, int)]

@@ -18,7 +18,7 @@ from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.exclusions import Span, add, avoided
 from hpctools.elastic.idle_jobs import IdleJobs
 from hpctools.elastic.job_fate import Fate
-from hpctools.elastic.own_ends import OwnEnds
+from hpctools.elastic.own_ends import GIVEN_BACK, OwnEnds
 from hpctools.elastic.preemptors import Preemptors
 from hpctools.elastic.protocol import SILENCE_SECONDS
 from hpctools.elastic.replica_jobs import (
@@ -190,6 +190,10 @@ class Replicas:
                 "warning", message=f"no more replicas: {SAME_CRASHES} of them failed with: {last_line}"
             )
 
+    def was_given_back(self, job_id: int) -> None:
+        """A coordinator before us has cancelled this job."""
+        self._own_ends.begin(job_id)
+
     def ends_by_itself(self, job_id: int) -> bool:
         """Whether a job that Slurm ends is not taken from us: we gave it back, or its own time is up."""
         return self._own_ends.has(job_id, self._wall_clock())
@@ -357,6 +361,7 @@ class Replicas:
             self._complaints.say(f"cannot cancel the replica job {job_id}", error)
             return False
         self._complaints.over(f"cannot cancel the replica job {job_id}")
+        self._journal.event(GIVEN_BACK, job_id=job_id)
         return True
 
     async def _submit(self, slot: Slot) -> None:

@@ -10,8 +10,10 @@ import pytest
 import test_acting
 from test_replicas import Scene, of_run, script
 
+from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import RunFolder
 from hpctools.errors import CommandError
+from hpctools.testing.slurm import FakeSlurm
 
 __all__ = ["script"]
 
@@ -96,3 +98,33 @@ def test_only_who_is_preempted_is_told_as_such(
         run.give_up_background()
 
     asyncio.run(play())
+
+
+def test_who_takes_over_knows_which_jobs_the_run_has_given_back(script: Path, tmp_path: Path) -> None:
+    """Their agents say that they are preempted, and may say so only to the next coordinator."""
+    scene = Scene(script, sizes=(1, 2, 4))
+    folder = RunFolder.create(tmp_path / "run", test_acting.SPEC)
+    scene.slurm.queue |= {7: of_run(7, nodes=("n3", "n4")), 8: of_run(8, state="PENDING", started=None)}
+    scene.act(scene.submitted(1))  # job 8 fits no step
+    for event, detail in scene.journal.events:
+        folder.append_event(event, **detail)
+
+    async def take_over() -> list[bool]:
+        coordinator = Coordinator(folder, FakeSlurm(), 5, term=2)
+        coordinator._begin("host")
+        return [coordinator._run.replicas.ends_by_itself(job) for job in (7, 8)]
+
+    assert scene.slurm.cancelled == [8]
+    assert asyncio.run(take_over()) == [False, True]
+
+
+def test_a_job_that_could_not_be_cancelled_is_not_noted_as_given_back(script: Path) -> None:
+    scene = Scene(script, sizes=(1, 2, 4))
+    scene.slurm.queue |= {7: of_run(7, nodes=("n3", "n4")), 8: of_run(8, state="PENDING", started=None)}
+
+    def refused(job_ids: Sequence[int]) -> None:
+        raise CommandError("scancel failed", argv=["scancel"], code=1)
+
+    scene.slurm.cancel = refused  # type: ignore[method-assign]
+    scene.act(scene.submitted(1))
+    assert "given_back" not in dict(scene.journal.events)
