@@ -155,7 +155,9 @@ def resized(base: Path, mode: str, rounds: int, own_host: bool = False) -> Resiz
     problems = differences(read(out), lone(base, mode), ROUNDING if mode == "fast" else 0.0)
     warnings = [str(event.detail["message"]) for event in events if event.event == "warning"]
     problems += [each for each in warnings if "nccl" in each]
-    resizes = tuple(dict(event.detail) for event in events if event.event == "resize")
+    resizes = tuple(
+        dict(event.detail) for event in events if event.event == "resize" and "pause_s" in event.detail
+    )
     over = tuple(sorted({str(step["over"]) for step in steps}))
     return Resized(mode, over, resizes, tuple(problems))
 
@@ -194,7 +196,11 @@ def paused(parameters: int, rounds: int, own_host: bool) -> Resized:
             rig.room(replicas)
             await_size(rig.logs, LEAST + replicas, time.monotonic())
         over = tuple(sorted({str(step["over"]) for step in steps.read(rig.logs)}))
-        resizes = tuple(dict(event.detail) for event in rig.folder.events() if event.event == "resize")
+        resizes = tuple(
+            dict(event.detail)
+            for event in rig.folder.events()
+            if event.event == "resize" and "pause_s" in event.detail
+        )
     return Resized("fast", over, resizes, (), f"{parameters / 1e6:g} M")
 
 

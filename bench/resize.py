@@ -188,7 +188,7 @@ def _collect(logs: Path, folder: RunFolder, begin: float, found: Ours) -> None:
         detail = event.detail
         if event.event == "resize" and not detail.get("recovered"):
             kind = "grow" if detail["to"] > detail["from"] else "shrink"
-            for phase, seconds in detail["phases"].items():
+            for phase, seconds in detail.get("phases", {}).items():
                 found.phases.setdefault((kind, phase), []).append(seconds)
 
 

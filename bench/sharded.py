@@ -56,7 +56,11 @@ def measure(
             local.preempt(LARGE - SMALL)
             _await_steps(logs, SMALL)
         stop.touch()
-        resizes = [event.detail for event in local.folder.events() if event.event == "resize"]
+        resizes = [
+            event.detail
+            for event in local.folder.events()
+            if event.event == "resize" and "pause_s" in event.detail
+        ]
     for each in resizes:
         say(f"{parameters:>9} parameters: {each}")
     return resizes

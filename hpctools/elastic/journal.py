@@ -95,7 +95,7 @@ class FolderJournal:
         self.stepped(formed.generation, formed.step)
         if formed.world_before:
             while len(self._resizes) >= UNMEASURED:
-                del self._resizes[next(iter(self._resizes))]
+                self._tell_unmeasured(next(iter(self._resizes)))
             self._resizes[formed.generation] = {
                 "from": formed.world_before,
                 "to": size,
@@ -175,13 +175,22 @@ class FolderJournal:
         )
 
     def resized(self, measured: Mapping[str, Any]) -> None:
-        """A worker has measured the pause of a resize."""
+        """A worker has measured the pause of a resize.
+
+        What came before it and was undone before it had enough steps, nobody measures any more.
+        """
+        for undone in [each for each in self._resizes if each < measured["generation"]]:
+            self._tell_unmeasured(undone)
         resize = self._resizes.pop(measured["generation"], None)
         if resize is not None:
             keys = ("step", "pause_s", "normal_step_s", "phases", "moved")
             resize |= {key: measured[key] for key in keys if key in measured}
             self.event("resize", **resize)
             self.change(last_resize={**resize, "time": utc_now()})
+
+    def _tell_unmeasured(self, generation: int) -> None:
+        """A resize whose pause is not known."""
+        self.event("resize", **self._resizes.pop(generation))
 
     def progressed(self, now: float, samples: int) -> None:
         """The training has fed so many samples since it began; keeps the rate of the last seconds."""

@@ -68,14 +68,29 @@ def test_a_job_is_noted_once_whoever_tells_of_it(folder: RunFolder) -> None:
     ]
 
 
-def test_resizes_that_nobody_measures_are_forgotten(folder: RunFolder) -> None:
+def test_resizes_that_nobody_measures_are_told_without_a_pause(folder: RunFolder) -> None:
+    """In their order, and not all of them are kept in mind."""
     journal = FolderJournal(folder, SPEC)
     for number in range(1, 100):
         journal.formed(Formed(number, ("a",), ("a",), 0, recovered=False, world_before=1), ["n1"])
     for number in (1, 99 - UNMEASURED, 100 - UNMEASURED, 99):
         journal.resized({"generation": number, "pause_s": 0.1})
-    resizes = [event.detail["generation"] for event in folder.events() if event.event == "resize"]
-    assert resizes == [100 - UNMEASURED, 99]
+    resizes = [event.detail for event in folder.events() if event.event == "resize"]
+    assert [each["generation"] for each in resizes] == list(range(1, 100))
+    assert [each["generation"] for each in resizes if "pause_s" in each] == [100 - UNMEASURED, 99]
+
+
+def test_a_growth_that_is_undone_at_once_is_told_with_the_next_change(folder: RunFolder) -> None:
+    journal = FolderJournal(folder, SPEC)
+    journal.formed(Formed(1, ("a",), (), 0, recovered=True), ["n1"])
+    journal.formed(Formed(2, ("a", "b"), ("a",), 9, recovered=False, world_before=1), ["n1", "n2"])
+    journal.formed(Formed(3, ("a",), ("a", "b"), 10, recovered=True, world_before=2), ["n1"])
+    journal.resized({"generation": 3, "step": 10, "pause_s": 0.2})
+    grown, shrunk = [event.detail for event in folder.events() if event.event == "resize"]
+    assert grown == {"from": 1, "to": 2, "generation": 2, "step": 9, "recovered": False}
+    assert (shrunk["from"], shrunk["to"], shrunk["pause_s"]) == (2, 1, 0.2)
+    assert journal.status.last_resize is not None
+    assert journal.status.last_resize["generation"] == 3
 
 
 def test_status_is_written_at_most_twice_a_second_and_the_last_at_once(folder: RunFolder) -> None:
