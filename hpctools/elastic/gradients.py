@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from hpctools.errors import ElasticError
+
 TAIL = 2
 """Elements behind gradients and buffers: loss and samples."""
 
@@ -40,7 +42,9 @@ class Buffers:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.tensors = [reals(each) for each in model.buffers() if each.dtype != torch.bool]
+        named = [(name, each) for name, each in model.named_buffers() if each.dtype != torch.bool]
+        self.tensors = [reals(each) for _, each in named]
+        self._names = [name for name, _ in named]
         self._before: list[torch.Tensor] = []
 
     def remember(self) -> None:
@@ -65,12 +69,30 @@ class Buffers:
 
     @torch.no_grad()
     def change(self, changes: Sequence[torch.Tensor]) -> None:
-        """From how they were before the step."""
+        """From how they were before the step.
+
+        Raises:
+            ElasticError: one of whole numbers has changed by more than can be added up.
+        """
+        for name, buffer, part in zip(self._names, self.tensors, changes, strict=True):
+            _check_whole(name, buffer, part)
         for buffer, before, part in zip(self.tensors, self._before, changes, strict=True):
             change = part if buffer.dtype.is_floating_point else part.round()
             then = _wide(before)
             change = change.to(then.device, then.dtype)
             buffer.copy_(torch.where(then.isfinite(), then + change, change))
+
+
+def _check_whole(name: str, buffer: torch.Tensor, change: torch.Tensor) -> None:
+    """Floats have no room for larger whole numbers: they would be rounded, and nobody would know."""
+    most = 2**53 if change.dtype == torch.float64 else 2**24
+    if buffer.dtype not in (torch.int32, torch.int64) or not change.numel() or change.abs().max() < most:
+        return
+    raise ElasticError(
+        f"the model's buffer {name} ({buffer.dtype}) changed by {float(change.abs().max()):.0f} in one step: "
+        f"whole numbers are added up over the shards below {most}, and larger ones would be rounded",
+        "keep it as an attribute and not as a buffer (self.name = tensor), or count in larger units",
+    )
 
 
 def _wide(buffer: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hpctools.elastic.gradients import FlatGradients
+from hpctools.errors import ElasticError
 
 
 class Counting(nn.Module):
@@ -28,9 +29,9 @@ class Counting(nn.Module):
         return self.layer(inputs).squeeze(1)
 
 
-def step(model: Counting, shards: list[torch.Tensor]) -> float:
+def step(model: nn.Module, shards: list[torch.Tensor], dtype: torch.dtype = torch.float32) -> float:
     flat = FlatGradients(model)
-    total = torch.zeros(flat.length)
+    total = torch.zeros(flat.length, dtype=dtype)
     samples = sum(len(shard) for shard in shards)
     flat.begin_step()
     for shard in shards:
@@ -72,6 +73,45 @@ def test_buffers_change_by_the_mean_of_the_shards_and_infinite_ones_stay() -> No
     assert torch.equal(model.mask, nn.Transformer.generate_square_subsequent_mask(3))
     torch.testing.assert_close(model.mean, torch.tensor([0.25 * 1.0 + 0.75 * 5.0]))
     assert model.calls.item() == 1
+
+
+class Hashing(nn.Module):
+    """A layer with whole numbers of some dtype that change by much."""
+
+    def __init__(self, by: int, dtype: torch.dtype = torch.int64) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.by = by
+        self.register_buffer("key", torch.zeros(2, dtype=dtype))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.key += self.by
+        return self.layer(inputs).squeeze(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("by", [2**24 + 1, -(2**24)])
+def test_whole_numbers_that_change_by_more_than_can_be_added_up_are_refused(
+    by: int, dtype: torch.dtype
+) -> None:
+    """A float32 has no 2^24 + 1: they were rounded, without a word."""
+    model = Hashing(by, dtype)
+    with pytest.raises(ElasticError, match=rf"buffer key \({dtype}\) changed by 16777216 in one step"):
+        step(model, [torch.ones(1, 3)])
+
+
+@pytest.mark.parametrize("by", [2**24 - 1, 1 - 2**24, 0])
+def test_whole_numbers_that_can_be_added_up_are_exact(by: int) -> None:
+    model = Hashing(by)
+    step(model, [torch.ones(1, 3)])
+    assert model.key.tolist() == [by, by]
+
+
+def test_beside_doubles_there_is_room_for_larger_whole_numbers() -> None:
+    model = Hashing(2**52 + 1)
+    model.layer.double()
+    step(model, [torch.ones(1, 3, dtype=torch.float64)], torch.float64)
+    assert model.key.tolist() == [2**52 + 1] * 2
 
 
 class Watching(Counting):

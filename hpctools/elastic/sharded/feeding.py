@@ -76,10 +76,12 @@ class _Buffers(nn.Module):
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         return iter(())
 
-    def buffers(self, recurse: bool = True) -> Iterator[torch.Tensor]:
-        yield from self._model[0].buffers()
-        yield self.vote
-        yield from self._more
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from self._model[0].named_buffers()
+        yield "vote", self.vote
+        yield from (("further", each) for each in self._more)
 
 
 class ShardedSum:
