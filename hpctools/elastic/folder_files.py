@@ -18,7 +18,7 @@ class FolderFiles:
     """What `RunFolder` is made of; every method raises ElasticError when it cannot be done."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # a program may go into another folder
 
     def _object(self, name: str) -> dict[str, Any]:
         values = self._object_if_there(name)

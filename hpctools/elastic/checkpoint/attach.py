@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, cast
 
 from hpctools.elastic.checkpoint.desks import LoneDesk, RunDesk, RunLine
 from hpctools.elastic.checkpoint.keeper import Keeper
-from hpctools.elastic.checkpoint.place import lasting, place_of, settings_of
+from hpctools.elastic.checkpoint.place import place_of, settings_of, settled
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.session import Session
@@ -39,4 +38,5 @@ def keeper_of(
         return Keeper(settings, place, desk, capture, describe)
     if script is None or not (script.folder or script.resume_from or script.snapshots):
         return None
-    return Keeper(script, lasting(script.folder, Path()), LoneDesk(), capture, describe)
+    script = settled(script)
+    return Keeper(script, script.folder, LoneDesk(), capture, describe)

@@ -14,19 +14,30 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
 FOLDER_IN_RUN, RUN_FILE = "checkpoints", "run.json"
+_PLACES = ("folder", "resumeFrom")
 
 
 def settings_of(spec: RunSpec, script: Checkpoint | None) -> Checkpoint:
     """What counts in a run: what was said at submit, then what the training says, then the defaults.
 
+    Paths are whole: one that was said at submit begins in the folder in which the command starts.
+
     Raises:
         ElasticError: a value makes no sense.
     """
-    own = script or Checkpoint()
-    own = replace(own, folder=lasting(own.folder, Path()))
-    said: Mapping[str, Any] = {**to_json(own), **spec.checkpoint}
+    at_submit = {
+        name: lasting(value, Path(spec.workdir)) if name in _PLACES and isinstance(value, str) else value
+        for name, value in spec.checkpoint.items()
+    }
+    said: Mapping[str, Any] = {**to_json(settled(script or Checkpoint())), **at_submit}
     settings = parse(said)
     return replace(settings, resume_from=settings.resume_from or spec.resumed_from)
+
+
+def settled(settings: Checkpoint) -> Checkpoint:
+    """The settings with whole paths, so that a later os.chdir of the program does not move them."""
+    folder, resume_from = (lasting(each, Path()) for each in (settings.folder, settings.resume_from))
+    return replace(settings, folder=folder, resume_from=resume_from)
 
 
 def place_of(folder: RunFolder, settings: Checkpoint) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -16,7 +15,7 @@ from torch.utils.data import default_collate
 from hpctools.elastic.checkpoint import Checkpoint
 from hpctools.elastic.checkpoint.desks import LoneDesk, RunDesk, RunLine
 from hpctools.elastic.checkpoint.keeper import Desk
-from hpctools.elastic.checkpoint.place import lasting, place_of, settings_of
+from hpctools.elastic.checkpoint.place import place_of, settings_of, settled
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough
 from hpctools.elastic.folder import RunFolder
@@ -334,7 +333,8 @@ class ShardedLoader(Loader):
         elif checkpoint is None or not (_without_snapshots(checkpoint).folder or checkpoint.resume_from):
             return None
         else:
-            settings, place = checkpoint, lasting(checkpoint.folder, Path())
+            settings = settled(checkpoint)
+            place = settings.folder
         return ShardKeeper(
             settings, place, desk, lambda: self._shards.living(), self._moment, self._described
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpctools.elastic.checkpoint import parse, place_of, settings_of
+from hpctools.elastic.checkpoint.attach import keeper_of
 from hpctools.elastic.checkpoint.settings import Checkpoint, to_json
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.session import LoneSession
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
@@ -66,3 +69,44 @@ def test_what_was_said_at_submit_comes_first(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     assert place_of(folder, settings) == "/scratch"
     assert place_of(folder, settings_of(SPEC, None)) == str(tmp_path / "run" / "checkpoints")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """A program is in a folder, and goes into another one when this is called."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return lambda: monkeypatch.chdir(tmp_path / "elsewhere")
+
+
+def test_a_relative_place_is_where_it_was_when_the_loader_was_made(
+    tmp_path: Path, elsewhere: Callable[[], None]
+) -> None:
+    """A script's os.chdir took it along: what was saved before was not found, nor removed."""
+    given = Checkpoint(folder="saved", resume_from="old")
+    keeper: Any = keeper_of(None, LoneSession(), given, dict, dict)
+    settings = settings_of(SPEC, given)
+    elsewhere()
+    assert keeper._store.where == str(tmp_path / "saved")
+    places = keeper._settings, settings
+    assert [(each.folder, each.resume_from) for each in places] == [
+        (str(tmp_path / "saved"), str(tmp_path / "old"))
+    ] * 2
+
+
+def test_a_relative_place_of_the_policy_file_is_in_the_folder_of_the_command(
+    tmp_path: Path, elsewhere: Callable[[], None]
+) -> None:
+    """Wherever a script is when it makes its loader, and whoever else asks: hp-submit --resume, say."""
+    said = {"folder": "saved", "resumeFrom": "s3://bucket/old"}
+    spec = replace(SPEC, workdir=str(tmp_path / "work"), checkpoint=said)
+    elsewhere()
+    settings = settings_of(spec, None)
+    assert (settings.folder, settings.resume_from) == (str(tmp_path / "work" / "saved"), "s3://bucket/old")
+
+
+def test_a_run_s_folder_stays_where_it_was(tmp_path: Path, elsewhere: Callable[[], None]) -> None:
+    RunFolder.create(tmp_path / "run", SPEC)
+    folder = RunFolder("run")
+    elsewhere()
+    assert folder.spec() == SPEC
