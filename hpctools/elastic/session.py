@@ -14,12 +14,14 @@ import torch
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
+from hpctools.errors import ElasticError
 
 LONE = Group(0, 0, 1, None)
 """The group of a process that has nobody to talk to."""
 
 RUN_DIR = "HPCTOOLS_RUN_DIR"
 WORKER = "HPCTOOLS_WORKER"
+_begun: list[Session] = []  # the session of this process, if it is in a run
 
 
 class Agreed(Protocol):
@@ -237,10 +239,19 @@ def session_from(
 
     Raises:
         UnreachableError: the coordinator does not answer.
-        ElasticError: the run's folder names none.
+        ElasticError: the run's folder names none, or this process has a session.
     """
     if RUN_DIR not in environ:
         return LoneSession()
+    if _begun:
+        raise ElasticError(
+            "a second loader is made, and a worker of a run trains with one, whose steps, data and state are "
+            "those of the run",
+            "train everything with the one loader (models in an nn.ModuleList, data in one data set); "
+            "evaluate with torch's DataLoader, and submit a second training as a run of its own",
+        )
     from hpctools.elastic.run_session import RunSession
 
-    return RunSession(RunFolder(Path(environ[RUN_DIR])), environ.get(WORKER, "worker"), state, progress)
+    folder = RunFolder(Path(environ[RUN_DIR]))
+    _begun.append(RunSession(folder, environ.get(WORKER, "worker"), state, progress))
+    return _begun[0]

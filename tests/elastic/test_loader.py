@@ -15,6 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from hpctools import elastic
+from hpctools.elastic import run_session, session
 from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.elastic.gradients import TAIL
@@ -276,6 +277,20 @@ def test_run_that_has_ended_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder.write_status(RunStatus(state="finished"))
     monkeypatch.setenv("HPCTOOLS_RUN_DIR", str(folder.path))
     with pytest.raises(ElasticError, match="has ended; submit it again"):
+        loader_for(linear())
+
+
+def test_a_second_loader_in_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both were one worker for the coordinator, and the run was over when the first had trained."""
+    spec = RunSpec("t-1", "t", "u", "", 1, 2, 1, ("true",), "/", (), "/r", "now")
+    folder = RunFolder.create(tmp_path / "run", spec)
+    monkeypatch.setattr(session, "_begun", [])
+    monkeypatch.setattr(run_session, "RunSession", lambda *_: session.LoneSession())
+    for _ in range(2):  # without a run there may be any number
+        loader_for(linear())
+    monkeypatch.setenv("HPCTOOLS_RUN_DIR", str(folder.path))
+    loader_for(linear())
+    with pytest.raises(ElasticError, match=r"a second loader is made, .*; train everything with the one"):
         loader_for(linear())
 
 
