@@ -22,7 +22,7 @@ from hpctools.errors import CommandError, ElasticError, SubmitError, Unreachable
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
 from hpctools.submit.overview import Overview, overview
-from hpctools.submit.runs import find_run, run_folders
+from hpctools.submit.runs import find_runs, run_folders
 
 _WATCH_SECONDS = 2.0
 _FAILED_LOOKS = 30
@@ -55,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Show your elastic runs, or one of them.",
         epilog="Examples: hp-status, hp-status --watch train-3fa9c1, hp-status --cluster uni train-3fa9c1d2",
     )
-    parser.add_argument("run", nargs="?", metavar="RUN", help="id of a run, or of any of its Slurm jobs")
+    help_ = "id of a run, of an array of runs, or of any of their Slurm jobs"
+    parser.add_argument("run", nargs="?", metavar="RUN", help=help_)
     parser.add_argument("--all", action="store_true", help="list runs that have ended, too")
     parser.add_argument("--watch", action="store_true", help="repeat until the run has ended")
     parser.add_argument(
@@ -79,14 +80,15 @@ def _status(
 ) -> int:
     refuse_cut_short(given.cluster)
     _check(given)
-    folder = find_run(given.run, runs_root(), client) if given.run is not None else None
-    if folder and (given.plot or given.accounting):
-        _extras(folder, given)
+    folders = find_runs(given.run, runs_root(), client) if given.run is not None else []
+    folder = folders[0] if len(folders) == 1 else None
+    if folders and (given.plot or given.accounting):
+        _extras(_only(folders, given), given)
         return 0
     shown, failed = "", 0
     while True:
         try:
-            text, over = _one(folder, given, client) if folder else _list(given, client)
+            text, over = _one(folder, given, client) if folder else _list(given, client, folders)
             failed = 0
         except ElasticError as error:  # storage may be away for a moment: who watches goes on
             failed += 1
@@ -113,6 +115,18 @@ def _check(given: argparse.Namespace) -> None:
         from hpctools.cli.run_plot import wanted_format
 
         wanted_format(given.plot)
+
+
+def _only(folders: list[RunFolder], given: argparse.Namespace) -> RunFolder:
+    """The run that is to be drawn or counted: not each of an array."""
+    if len(folders) == 1:
+        return folders[0]
+    names = [folder.path.name for folder in folders]
+    some = ", ".join(names if len(names) < 4 else [*names[:2], "...", names[-1]])
+    what = "plot" if given.plot else "accounting"
+    raise UsageError(
+        f"--{what} of which run? {given.run} is an array of {len(names)}", f"name one of them: {some}"
+    )
 
 
 def _extras(folder: RunFolder, given: argparse.Namespace) -> None:
@@ -156,18 +170,22 @@ def _one(folder: RunFolder, given: argparse.Namespace, client: Callable[[], Slur
     return text, run.is_over
 
 
-def _list(given: argparse.Namespace, client: Callable[[], SlurmClient]) -> tuple[str, bool]:
-    folders = [folder for folder in run_folders(runs_root()) if _is_whole(folder)]
+def _list(
+    given: argparse.Namespace, client: Callable[[], SlurmClient], named: Sequence[RunFolder] = ()
+) -> tuple[str, bool]:
+    """A line for each run, and whether all are over that are named: those of an array, or the user's."""
+    folders = [folder for folder in named or run_folders(runs_root()) if _is_whole(folder)]
     # A run that has ended needs no queue, and one without a controller takes long to say so.
     open_runs = [folder for folder in folders if not _has_ended(folder)]
     queues = _queues({folder.spec().user for folder in open_runs}, client)
     asked = [(folder, queues.get(folder.spec().user, [])) for folder in folders]
     runs = [run for folder, queue in asked if (run := _readable(folder, queue)) is not None]
-    chosen = [run for run in runs if given.all or not run.is_over]
+    chosen = [run for run in runs if given.all or named or not run.is_over]
+    over = bool(named) and all(run.is_over for run in runs)
     if given.json:
-        return json_line([asdict(run) for run in chosen]), False
+        return json_line([asdict(run) for run in chosen]), over
     if chosen:
-        return table(chosen, colour=_colour()), False
+        return table(chosen, colour=_colour()), over
     return ("no active runs; hp-status --all lists the others\n" if runs else "no runs\n"), False
 
 

@@ -144,7 +144,8 @@ def find_runs(word: str, root: Path, client: Callable[[], SlurmClient]) -> list[
     Raises:
         SubmitError, UnreachableError: as `find_run`.
     """
-    return array_runs(word, root) or [find_run(word, root, client)]
+    one = is_there(root / word / "run.json")  # then others need not be read
+    return (not one and array_runs(word, root)) or [find_run(word, root, client)]
 
 
 def array_runs(word: str, root: Path) -> list[RunFolder]:

@@ -233,6 +233,54 @@ def test_each_run_of_a_shared_folder_is_looked_for_among_its_own_users_jobs(root
     assert capfd.readouterr().err.count("does not answer") == 1
 
 
+def test_an_array_without_an_index_is_all_of_its_runs(root, slurm, capfd):
+    """By the name that hp-submit prints; those that are over, too."""
+    for index, state in enumerate(("finished", "running", "running")):
+        make_run(root, f"sweep-00000a_{index}").write_status(replace(STATUS, state=state))
+    (root / "sweep-00000a_2" / "status.json").unlink()
+    submitted = slurm.submit(["--comment=hp-run:sweep-00000a_1"], root / "sweep-00000a_1" / "run.json")
+    slurm.change(submitted, state="RUNNING", nodes=("n8",))
+    assert main(["sweep-00000a"], client=lambda: slurm) == 0
+    rows = [line.split()[:2] for line in capfd.readouterr().out.splitlines()]
+    ids = [f"sweep-00000a_{index}" for index in range(3)]
+    assert rows == [["RUN", "STATE"], *map(list, zip(ids, ("finished", "running", "lost"), strict=True))]
+    assert main(["sweep-00000a", "--json"], client=lambda: slurm) == 0
+    assert [run["id"] for run in json.loads(capfd.readouterr().out)] == ids
+    assert main(["sweep-00000a_1"], client=lambda: slurm) == 0
+    assert capfd.readouterr().out.startswith("run sweep-00000a_1  running\n")
+
+
+def test_an_array_is_watched_until_all_of_its_runs_are_over(root, slurm, capfd):
+    folders = [make_run(root, f"sweep-00000a_{index}") for index in range(2)]
+    for folder in folders:
+        folder.write_status(STATUS)
+    slept = []
+
+    def sleep(seconds):
+        folders[len(slept)].write_status(replace(STATUS, state="finished"))
+        slept.append(seconds)
+
+    slurm.queue |= {
+        number: replace(slurm.queue[101], id=number, comment=f"hp-run:{folder.path.name}")
+        for number, folder in enumerate(folders, 200)
+    }
+    assert main(["sweep-00000a", "--watch"], client=lambda: slurm, sleep=sleep) == 0
+    assert len(slept) == 2
+    last = capfd.readouterr().out.splitlines()[-2:]
+    assert [line.split()[1] for line in last] == ["finished"] * 2
+
+
+@pytest.mark.parametrize("option", [["--plot", "a.svg"], ["--accounting"]])
+def test_of_an_array_one_run_is_drawn_or_counted(root, slurm, capfd, option):
+    for index in range(12):
+        make_run(root, f"sweep-00000a_{index}")
+    assert main(["sweep-00000a", *option], client=lambda: slurm) == 2
+    assert capfd.readouterr().err == (
+        f"hp-status: {option[0]} of which run? sweep-00000a is an array of 12; name one of them: "
+        "sweep-00000a_0, sweep-00000a_1, ..., sweep-00000a_11\n"
+    )
+
+
 def test_without_any_run_it_says_so_and_needs_no_slurm(root, capfd):
     def no_slurm():
         raise AssertionError
