@@ -16,7 +16,7 @@ from hpctools.slurm.versions import preempts_youngest_first
 ASK_SECONDS = 5.0
 _QOS = (
     "Name,GraceTime,GrpTRES,MaxTRES,MaxTRESPU,GrpJobs,GrpSubmit,MaxJobsPU,MaxSubmitPU,MaxWall,"
-    "Preempt,PreemptMode,Flags"
+    "Preempt,PreemptMode,Flags,MaxTRESMins"
 )
 _QUESTIONS = {
     "qos": ("sacctmgr", "-nP", "show", "qos", f"format={_QOS}"),
@@ -47,6 +47,7 @@ class Bounds:
         jobs, submitted: jobs of the user that may run, and that may be there at all.
         group_jobs, group_submitted: the same for all users together.
         minutes: longest time limit of a job.
+        job_minutes: TRES minutes that one job may use (MaxTRESMins): its TRES times its time limit.
         used: TRES minutes that all jobs may use together (GrpTRESMins), each with what they have used.
     """
 
@@ -59,6 +60,7 @@ class Bounds:
     group_jobs: int | None = None
     group_submitted: int | None = None
     minutes: int | None = None
+    job_minutes: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, tuple[int, float]] = field(default_factory=dict)
 
 
@@ -229,7 +231,7 @@ def _first_number(text: str, default: int) -> int:
 
 
 def _flagged(rows: list[list[str]], flag: str) -> frozenset[str]:
-    return frozenset(row[0] for row in rows if flag in ",".join(row[12:]).split(","))
+    return frozenset(row[0] for row in rows if flag in ",".join(row[12:13]).split(","))
 
 
 def _precedence(rows: list[list[str]]) -> Precedence:
@@ -253,6 +255,7 @@ def _qos(row: list[str]) -> Bounds:
         group_jobs=_count(group_jobs),
         group_submitted=_count(group_submitted),
         minutes=parse.minutes(wall),
+        job_minutes=_tres(",".join(row[13:])),
     )
 
 
@@ -316,6 +319,7 @@ def _bounds(of: str, record: Mapping[str, str]) -> Bounds:
         group_jobs=_count(record.get("GrpJobs", "")),
         group_submitted=_count(record.get("GrpSubmitJobs", "")),
         minutes=_count(record.get("MaxWallPJ", "")),
+        job_minutes=_tres(record.get("MaxTRESMinsPJ", "")),
         used=_used(record.get("GrpTRESMins", "")),
     )
 

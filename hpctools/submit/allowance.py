@@ -80,6 +80,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
     _check_tres(request, bounds, baseline, replicas)
     _check_jobs(request, bounds, replicas if has_replicas else QosBounds(partition=baseline.partition))
     _check_time(request, limits, account, name)
+    _check_job_minutes(request, limits, bounds, baseline)
     _check_cost(request, limits, bounds)
 
 
@@ -178,6 +179,12 @@ def _check_tres(
                 _refuse(request, owner, kind, (name, needed(sizes.totals) * per_node, limit), allowed)
 
 
+def _words(tres: str) -> str:
+    """How a person calls a TRES: `gres/gpu:a100` is `a100 GPUs`."""
+    plain, _, kind = tres.partition(":")
+    return f"{kind} {_WORDS.get(plain, plain)}".strip()
+
+
 _Needed = Callable[[tuple[int, ...]], int]
 
 
@@ -232,7 +239,7 @@ def _refuse(
     request: Request, owner: str, kind: str, figures: tuple[str, int, int], allowed: list[int]
 ) -> None:
     name, needed, limit = figures
-    words = _WORDS.get(name, name)
+    words = _words(name)
     remedy = (
         f"ask for at most {allowed[-1]} nodes"
         if allowed
@@ -289,13 +296,44 @@ def _refuse_time(minutes: int, owner: str, longest: int) -> None:
     )
 
 
+def _check_job_minutes(
+    request: Request, limits: Limits, bounds: tuple[Bounds, ...], baseline: QosBounds
+) -> None:
+    """What the baseline may use to its time limit; an association's where no QoS has a limit of that TRES.
+
+    A replica job's limit becomes shorter while it waits, so that it begins sometime.
+    """
+    minutes, rates = _minutes_and_rates(request, limits)
+    for each in (*baseline.both, *bounds):
+        for name, limit in each.job_minutes.items():
+            goes_first = each not in bounds or all(name not in qos.job_minutes for qos in baseline.both)
+            if minutes is not None and goes_first and minutes * rates.get(name, 0.0) > limit:
+                _refuse_job_minutes(request, each.of, (name, minutes, rates[name]), limit)
+
+
+def _refuse_job_minutes(request: Request, owner: str, use: tuple[str, int, float], limit: int) -> None:
+    name, minutes, rate = use
+    words = f"{_words(name).removesuffix('s')} hours"
+    affordable = int(limit / rate)
+    shorter = f"give --time {affordable} or less, or ask" if affordable else "ask"
+    raise SubmitError(
+        f"the baseline job of {request.said} may use at least {minutes * rate / 60:.4g} {words} in {minutes} "
+        f"minutes, and {owner} allows a job {limit / 60:.4g} (MaxTRESMins {name})",
+        f"{shorter} for a smaller minimum or a higher limit",
+    )
+
+
+def _minutes_and_rates(request: Request, limits: Limits) -> tuple[int | None, dict[str, float]]:
+    """How long the baseline may be, if that is known, and what it uses in a minute."""
+    times = [limits.partitions[name] for name in request.partitions if name in limits.partitions]
+    return request.minutes or (times[0].default if len(times) == 1 else None), _rates(request, times)
+
+
 def _check_cost(request: Request, limits: Limits, bounds: tuple[Bounds, ...]) -> None:
     """What the baselines alone will use to their time limit, against what is left of the budgets in Slurm."""
-    times = [limits.partitions[name] for name in request.partitions if name in limits.partitions]
-    minutes = request.minutes or (times[0].default if len(times) == 1 else None)
+    minutes, rates = _minutes_and_rates(request, limits)
     if minutes is None:
         return
-    rates = _rates(request, times)
     for each in bounds:
         for name, (limit, used) in each.used.items():
             left = limit if request.begins_later else max(0.0, limit - used)
@@ -320,7 +358,7 @@ def _refuse_cost(
     request: Request, owner: str, use: tuple[str, int, float], budget: tuple[int, float]
 ) -> None:
     (name, minutes, rate), (limit, left) = use, budget
-    words = f"{_WORDS.get(name, name).removesuffix('s')} hours"
+    words = f"{_words(name).removesuffix('s')} hours"
     affordable = int(left / rate / request.runs)
     fewer = "" if request.runs == 1 else "submit fewer runs, "
     shorter = fewer + (f"give --time {affordable} or less, " if affordable else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from hpctools.elastic_qos import ELASTIC_QOS
@@ -99,13 +100,33 @@ def workers_per_node(intent: Intent) -> int:
 
 def gpus_per_node(intent: Intent) -> int | None:
     """How many GPUs each node gives, by `--gpus-per-node` or `--gres`; None when neither says it."""
+    parts = _gpus_asked(intent)
+    return sum(count for _, count in map(_kind_and_count, parts)) if parts else None
+
+
+def gpu_tres(intent: Intent) -> dict[str, int]:
+    """The same by the names of TRES: `gres/gpu`, and `gres/gpu:a100` of each type that is named."""
+    gpus = gpus_per_node(intent)
+    found = Counter({} if gpus is None else {"gres/gpu": gpus})
+    for kind, count in map(_kind_and_count, _gpus_asked(intent)):
+        found.update({f"gres/gpu:{kind}": count} if kind else {})
+    return dict(found)
+
+
+def _gpus_asked(intent: Intent) -> list[str]:
+    """What `--gpus-per-node` or `--gres` says of GPUs, each as `4`, `a100:4`, `a100` or nothing: one."""
     asked = intent.effective("gpus-per-node")
-    generic = [
-        part for part in (intent.effective("gres") or "").split(",") if re.match(r"(gres[:/])?gpu(:|$)", part)
-    ]
-    parts = asked.split(",") if asked is not None else generic
-    counts = [re.search(r"(?:^|:)(\d+)$", part.partition("(")[0]) for part in parts]
-    return sum(int(found[1]) if found else 1 for found in counts) if parts else None
+    if asked is not None:
+        return asked.split(",")
+    parts = (intent.effective("gres") or "").split(",")
+    found = (re.fullmatch(r"(?:gres[:/])?gpu(?::(.*))?", part) for part in parts)
+    return [each[1] or "" for each in found if each]
+
+
+def _kind_and_count(part: str) -> tuple[str, int]:
+    words = part.partition("(")[0].split(":")
+    count = int(words.pop()) if words[-1].isdecimal() else 1
+    return words[0] if words else "", count
 
 
 def cpus_per_node(intent: Intent) -> int:

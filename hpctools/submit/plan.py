@@ -326,14 +326,13 @@ def _checkpoint(facts: Facts) -> dict[str, Any]:
 def _request(intent: Intent, sizes: NodeSizes, facts: Facts, array: Array | None = None) -> Request:
     asked = intent.effective("partition")
     defaults = tuple(each.name for each in facts.partitions or () if each.is_default)
-    gpus = inheritance.gpus_per_node(intent)
     policy = facts.policy
     return Request(
         sizes=sizes,
         account=intent.effective("account"),
         qos=intent.effective("qos"),
         partitions=tuple(filter(None, asked.split(","))) if asked else defaults,
-        per_node={"cpu": inheritance.cpus_per_node(intent), **({} if gpus is None else {"gres/gpu": gpus})},
+        per_node={"cpu": inheritance.cpus_per_node(intent), **inheritance.gpu_tres(intent)},
         minutes=_minutes(intent),
         begins_later=intent.effective("begin") is not None,
         graceful_s=policy.settings.get("graceful_shutdown_s") if policy else None,

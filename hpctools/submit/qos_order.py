@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hpctools.slurm.limits import Bounds, Limits
 
-_BY_TRES = ("group", "job", "user")
+_BY_TRES = ("group", "job", "user", "job_minutes")
 _NUMBERS = ("jobs", "submitted", "group_jobs", "group_submitted", "minutes")
 
 

@@ -105,6 +105,24 @@ def test_minutes_that_may_be_used_come_with_those_that_were():
     assert account.used == {"billing": (90000, 2985.5), "gres/gpu": (6000, 29.0)}
 
 
+def test_minutes_of_one_job_and_types_of_gpus_are_read():
+    said = answers("22.05.8")
+    said["qos"] = (
+        "high|00:00:00|gres/gpu:a100=8|||||||||cluster|DenyOnLimit|cpu=9,gres/gpu=6000\n"
+        "low|00:01:00||||||||||off||\n"
+    )
+    mine = re.compile(r"^(ClusterName=\S+ Account=nlp-lab-a UserName=nlp1.*?)MaxTRESMinsPJ=", re.MULTILINE)
+    said["limits"] = mine.sub(r"\1MaxTRESMinsPJ=gres/gpu=600,gres/gpu:a100=300", said["limits"])
+    found = parse_limits("nlp1", said)
+    assert found.qos == {
+        "high": Bounds("QoS high", group={"gres/gpu:a100": 8}, job_minutes={"cpu": 9, "gres/gpu": 6000}),
+        "low": Bounds("QoS low"),
+    }
+    user, *others = found.accounts[0].bounds
+    assert user.job_minutes == {"gres/gpu": 600, "gres/gpu:a100": 300}
+    assert all(each.job_minutes == {} for each in others)
+
+
 def test_a_slurmdbd_that_does_not_answer_is_an_error_and_no_wait(monkeypatch):
     def refuse(argv, **_):
         if argv[0] == "sacctmgr":

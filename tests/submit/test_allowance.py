@@ -358,6 +358,60 @@ def test_a_baseline_that_costs_more_than_is_left_is_refused_with_what_can_be_pai
     assert never.endswith("or ask for more")
 
 
+def test_limits_of_one_type_of_gpu_hold_for_those_who_name_it():
+    known = limits(account=replace(ACCOUNT, group={"gres/gpu": 64, "gres/gpu:a100": 20}))
+    plain = Request(SIZES, per_node={"gres/gpu": 4})
+    check_allowance(plain, known)
+    check_allowance(replace(plain, per_node={"gres/gpu": 4, "gres/gpu:a10g": 4}), known)
+    assert refusal(replace(plain, per_node={"gres/gpu": 4, "gres/gpu:a100": 4}), known) == (
+        "--nodes 1,2,4,8 takes up to 32 a100 GPUs and account dl may have 20 (GrpTRES gres/gpu:a100); ask "
+        "for at most 4 nodes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (limits(high=replace(HIGH, job_minutes={"gres/gpu": 4800})), "QoS high allows a job 80"),
+        (
+            limits(user=replace(USER, job_minutes={"gres/gpu": 4800})),
+            "user dl1 in account dl-lab-a allows a job 80",
+        ),
+        (
+            limits(
+                partitions={"dl": PartitionTimes(None, None, qos="part")},
+                qos={
+                    "high": replace(HIGH, job_minutes={"gres/gpu": 9000}),
+                    "elastic": ELASTIC,
+                    "part": Bounds("QoS part", job_minutes={"gres/gpu": 4800}),
+                },
+            ),
+            "QoS part allows a job 80",
+        ),
+    ],
+)
+def test_what_one_job_may_use_to_its_time_limit_is_compared_with_the_baseline(known: Limits, said: str):
+    request = Request(NodeSizes.between(2, 8), per_node={"gres/gpu": 4}, minutes=601, partitions=("dl",))
+    told = refusal(request, known)
+    assert told.startswith(
+        "the baseline job of --nodes 2:8 may use at least 80.13 GPU hours in 601 minutes, and "
+    )
+    assert told.endswith(
+        f"{said} (MaxTRESMins gres/gpu); give --time 600 or less, or ask for a smaller minimum or a higher "
+        "limit"
+    )
+    check_allowance(replace(request, minutes=600), known)
+    check_allowance(replace(request, minutes=None), known)  # how long it will be is not known
+
+
+def test_what_a_job_of_the_qos_may_use_takes_the_place_of_the_association_s():
+    mine = replace(USER, job_minutes={"gres/gpu": 10, "node": 2000})
+    known = limits(user=mine, high=replace(HIGH, job_minutes={"gres/gpu": 4800}))
+    request = Request(NodeSizes.between(2, 8), per_node={"gres/gpu": 4}, minutes=600, partitions=("dl",))
+    check_allowance(request, known)
+    assert "(MaxTRESMins node)" in refusal(replace(request, per_node={}, minutes=1001), limits(user=mine))
+
+
 def test_a_budget_that_is_used_up_names_no_time():
     known = limits(account=replace(ACCOUNT, used={"node": (100, 130.0)}))
     told = refusal(Request(SIZES, minutes=1, partitions=("dl",)), known)

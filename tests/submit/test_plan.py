@@ -12,7 +12,7 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.errors import HpctoolsError, SubmitError, UsageError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
 from hpctools.slurm.types import Partition
-from hpctools.submit.inheritance import gpus_per_node
+from hpctools.submit.inheritance import gpu_tres, gpus_per_node
 from hpctools.submit.intent import read_intent, read_invocation
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
 from hpctools.submit.policy_file import parse_policy
@@ -388,6 +388,35 @@ def test_gpus_of_a_node_are_counted(tmp_path, words, gpus):
         read_invocation([*words, "--", "x"]), environment={}, cwd=tmp_path, standard_input=lambda: None
     )
     assert gpus_per_node(intent) == gpus
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--gpus-per-node=a100:4"], {"gres/gpu": 4, "gres/gpu:a100": 4}),
+        (["--gpus-per-node=3090"], {"gres/gpu": 3090}),
+        (["--gres=gpu:a100:2,gpu:a10g:1,nvme:2"], {"gres/gpu": 3, "gres/gpu:a100": 2, "gres/gpu:a10g": 1}),
+        (["--gres=gres/gpu:3090:2(S:0)"], {"gres/gpu": 2, "gres/gpu:3090": 2}),
+        (["--gres=gpu:1g.5gb"], {"gres/gpu": 1, "gres/gpu:1g.5gb": 1}),
+        (["--gres=gpu"], {"gres/gpu": 1}),
+        (["--exclusive"], {}),
+    ],
+)
+def test_types_of_gpus_that_are_named_are_counted(tmp_path, words, found):
+    intent = read_intent(
+        read_invocation([*words, "--", "x"]), environment={}, cwd=tmp_path, standard_input=lambda: None
+    )
+    assert gpu_tres(intent) == found
+
+
+def test_a_limit_of_one_type_of_gpu_is_known_at_submit(tmp_path):
+    bounds = (Bounds("account nlp", group={"gres/gpu:a100": 4}),)
+    account = Account("nlp", True, ("normal", "elastic"), bounds)
+    known = replace(LIMITS, accounts=(account,), enforced=frozenset({"associations", "limits"}))
+    facts = replace(FACTS, partitions=None, limits=known)
+    with pytest.raises(SubmitError, match="takes up to 8 a100 GPUs and account nlp may have 4"):
+        plan(tmp_path, ["-N1:2", "--gpus-per-node=a100:4", "--", "train"], facts=facts)
+    plan(tmp_path, ["-N1:2", "--gpus-per-node=v100:4", "--", "train"], facts=facts)
 
 
 def test_a_run_of_one_size_has_kill_wait_and_no_grace_time(tmp_path):
