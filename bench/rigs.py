@@ -264,8 +264,11 @@ class Cluster:
         process.send(self.daemon(f"slurmd-{node}"), signal.SIGKILL)
         holder = self.sandbox.running().holder
         assert holder is not None
-        for pid in run_processes.on_node(node, run_processes.namespace(holder.pid)):
-            run_processes.kill(pid)
+        own = run_processes.namespace(holder.pid)
+        # What starts a killed process again may have done so before it was killed itself.
+        while killed := list(run_processes.on_node(node, own)):
+            for pid in killed:
+                run_processes.kill(pid)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hpctools.elastic.attendance import LATE_SECONDS, LOST_SECONDS
 from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.dependents import Dependents
@@ -26,6 +27,7 @@ RETURN_SECONDS = 1.0
 LONGEST_BACKOFF = 60.0
 SUBMITTING_SECONDS = 10.0
 STARTING_SECONDS = 20.0
+ASK_SECONDS = 10.0  # how often Slurm is asked of a job that lacks agents
 
 
 class Baseline:
@@ -50,6 +52,7 @@ class Baseline:
         self._dependents = Dependents(run, client)
         self._is_silent = False  # it should be there, and Slurm does not know yet that it is not
         self._submitting: asyncio.Future[int] | None = None
+        self._gap = _Gap()
 
     async def keep(self) -> None:
         """Look after the job for ever."""
@@ -60,7 +63,7 @@ class Baseline:
             self._run.baseline_lost.clear()
             if self._is_failing():
                 await self._submit("loses a node")
-            elif self.is_open or not self._is_there():
+            elif self.is_open or not self._is_there() or self._is_short():
                 await self._look()
             await self._dependents.follow(self._awaited())
             self._give_back_former()
@@ -128,6 +131,19 @@ class Baseline:
             and time.monotonic() >= self._not_before
         )
 
+    def _is_short(self) -> bool:
+        """Whether it is time to ask Slurm of a job of which only some agents are there."""
+        is_whole = len(self._agents()) >= self._run.spec.min_nodes
+        return self._gap.asks(self._lacking(), time.monotonic(), is_whole=is_whole)
+
+    def _lacking(self) -> int:
+        """How many agents of the job are not there while others are, and nothing is being done about it."""
+        agents, run = self._agents(), self._run
+        is_seen_to = self._ends_without() or self._job_id in run.failing_baselines | run.open_baselines
+        if not agents or is_seen_to or not run.spec.baseline_script or any(each.leaving for each in agents):
+            return 0
+        return max(0, run.spec.min_nodes - len(agents))
+
     def _agents(self) -> list[Agent]:
         agents = self._run.roster.agents.values()
         return [each for each in agents if each.is_baseline and each.job_id == self._job_id]
@@ -155,7 +171,7 @@ class Baseline:
         return run.restart is not None or min(able) >= run.spec.workers_per_node
 
     async def _look(self) -> None:
-        """No agent of the job is there, or it is being ended: find out what Slurm knows of it."""
+        """Agents of the job are not there, or it is being ended: find out what Slurm knows of it."""
         try:
             jobs = await asyncio.to_thread(self._client.jobs, user=self._run.spec.user)
         except HpctoolsError as error:
@@ -167,11 +183,16 @@ class Baseline:
         fate = await asyncio.to_thread(known_better, job_id, fate, self._client.ended_as, attempts=1)
         job = next((each for each in jobs if each.id == job_id), None)
         self._is_silent = job is not None and _should_be_there(job)
+        lacking = self._lacking()
         if fate.lost:
-            if self.is_open or not self._is_there():
+            if self.is_open or not self._is_there() or lacking:
                 await self._submit(fate.words)
         elif fate.wanted:
             self._run.end(Outcome("cancelled", f"baseline job {self._job_id} {fate.words}"))
+        elif (
+            lacking and job is not None and job.state == "RUNNING" and self._gap.is_lasting(time.monotonic())
+        ):
+            await self._submit(f"lacks {lacking} of its {self._run.spec.min_nodes} nodes")
         else:
             await self._keep_off_excluded(job)
 
@@ -210,6 +231,7 @@ class Baseline:
             return
         run.warn(f"baseline job {self._job_id} {fate}; {job_id} takes its place")
         self._job_id, self._without = job_id, None if left else excluded
+        self._gap = _Gap()
         self._is_silent = False
         self._complaints.over("cannot submit a new baseline job")
         run.replicas.ends_with(job_id)
@@ -239,6 +261,37 @@ class Baseline:
 def _should_be_there(job: Job) -> bool:
     """Whether a job has run for so long that its agents have had the time to come."""
     return job.state == "RUNNING" and job.started is not None and time.time() - job.started > STARTING_SECONDS
+
+
+class _Gap:
+    """For how long the job has lacked agents; all times in seconds of one clock that only grows.
+
+    Slurm ends a job whose node fails. It does not where only what ran on the node has ended; and of a job
+    that it has ended something may be left that takes part. In either case the run would stay smaller.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._asked = 0.0
+        self._was_whole = False
+
+    def asks(self, lacking: int, now: float, *, is_whole: bool) -> bool:
+        """Whether Slurm is to be asked about it now."""
+        self._was_whole |= is_whole
+        if not lacking:
+            self._since = None
+            return False
+        if self._since is None:
+            self._since = self._asked = now
+        if now - self._asked < ASK_SECONDS:
+            return False
+        self._asked = now
+        return True
+
+    def is_lasting(self, now: float) -> bool:
+        """Whether those that are not there are given up."""
+        limit = LOST_SECONDS if self._was_whole else LATE_SECONDS
+        return self._since is not None and now - self._since >= limit
 
 
 async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:

@@ -378,3 +378,71 @@ def test_a_submission_that_fails_as_the_run_ends_leaves_nothing_to_cancel(tmp_pa
         assert rig.slurm.cancelled == []
 
     asyncio.run(scene())
+
+
+def _two_nodes(rig: Rig, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.05) -> None:
+    """The job has two nodes, and both agents have come."""
+    monkeypatch.setattr(module, "ASK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LOST_SECONDS", seconds)
+    first = rig.run.roster.agents["b0"]
+    rig.run.roster.agents["b1"] = replace(first, name="b1", order=(0, 1, 0), node="n1", running=set())
+    rig.slurm.change(rig.job, state="RUNNING")
+
+
+async def _seen_whole(rig: Rig) -> None:
+    await until(lambda: rig.keeper._gap._was_whole)
+
+
+def test_a_job_that_slurm_has_ended_is_replaced_though_something_of_it_still_takes_part(
+    keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon of its step was killed with it, and an agent was started again in that moment."""
+
+    async def check(rig: Rig) -> None:
+        _two_nodes(rig, monkeypatch, seconds=1000.0)
+        await _seen_whole(rig)
+        rig.slurm.accounted[rig.job] = "NODE_FAIL"
+        rig.slurm.change(rig.job, state="NODE_FAIL")
+        del rig.run.roster.agents["b1"]
+        await until(lambda: len(rig.slurm.submitted) == 2)
+        assert not rig.run.ended.done()
+
+    keep(check, min_nodes=2)
+
+
+def test_a_job_that_goes_on_without_one_of_its_nodes_is_replaced(
+    keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm ends one whose node fails, but not one of which a step's daemon is killed."""
+
+    async def check(rig: Rig) -> None:
+        _two_nodes(rig, monkeypatch)
+        await _seen_whole(rig)
+        del rig.run.roster.agents["b1"]
+        await until(lambda: len(rig.slurm.submitted) == 2)
+        assert "baseline job 101 lacks 1 of its 2 nodes; 102 takes its place" in rig.warnings()
+
+    keep(check, min_nodes=2)
+
+
+@pytest.mark.parametrize("case", ["comes back", "not yet come", "leaves", "waits again"])
+def test_an_agent_that_is_awaited_is_not_given_up(
+    keep: Callable[..., None], monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    async def check(rig: Rig) -> None:
+        _two_nodes(rig, monkeypatch, seconds=0.3 if case == "comes back" else 0.05)
+        agents = rig.run.roster.agents
+        if case != "not yet come":
+            await _seen_whole(rig)
+        lost = agents.pop("b1")
+        if case == "leaves":
+            agents["b0"].leaving = True
+        if case == "waits again":
+            rig.slurm.change(rig.job, state="PENDING")
+        await asyncio.sleep(0.15)
+        if case == "comes back":
+            agents["b1"] = lost
+            await asyncio.sleep(0.3)
+        assert len(rig.slurm.submitted) == 1
+
+    keep(check, min_nodes=2)
