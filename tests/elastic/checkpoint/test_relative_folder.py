@@ -79,3 +79,15 @@ def test_a_home_of_nobody_is_told_as_that(tmp_path: Path, field: str) -> None:
         ElasticError, match="home folder ~nobody-of-that-name/saved could be in; give the path"
     ):
         Training(settings).run(until=1)
+
+
+def test_what_it_begins_from_is_where_the_program_was_when_it_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("start", "output"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "start")
+    Training(elastic.Checkpoint(folder="saved", every_seconds=0, every_steps=1)).run(until=3)
+    training = Training(elastic.Checkpoint(resume_from="saved"), seed=1)
+    monkeypatch.chdir(tmp_path / "output")
+    assert min(training.run().losses) == 3
