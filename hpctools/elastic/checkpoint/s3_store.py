@@ -304,8 +304,9 @@ def _is_old(moment: datetime) -> bool:
 
 def _is_refused(error: Exception) -> bool:
     """Whether other credentials may help; of an upload that failed the answer is not told."""
-    answer: Any = getattr(error, "response", {})
-    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    answer = getattr(error, "response", None)  # of a line that broke: None, or bytes
+    told: Any = answer if isinstance(answer, Mapping) else {}
+    status = told.get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status in REFUSED or isinstance(error, (NoCredentialsError, S3UploadFailedError))
 
 

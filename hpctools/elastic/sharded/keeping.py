@@ -269,8 +269,8 @@ class ShardKeeper:
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, order: Order | None) -> None:
         why, number = (INTERVAL, None) if order is None else (order.why, order.number)
-        self._make_ready(moment.rank)
         try:
+            self._make_ready(moment.rank)
             stage = self._store.begin(moment.step, moment.label)
             try:
                 self._add(stage, moment, copied)

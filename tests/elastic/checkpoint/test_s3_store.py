@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ConnectionClosedError, ReadTimeoutError, ResponseStreamingError
 from checkpoint_rig import RUN, Heard, read, state_after, write
 from s3_rig import Server, bucket_of, serving
 
@@ -275,3 +276,25 @@ def test_credentials_that_end_and_are_renewed_in_their_file_are_taken(
     sign_on("evening")
     write(store, 4)
     assert read(ROOT) == (4, [])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ReadTimeoutError(endpoint_url="x", error="t"),
+        ConnectionClosedError(endpoint_url="x"),
+        ResponseStreamingError(error="t"),
+    ],
+)
+def test_a_line_that_breaks_is_tried_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Such errors of boto3's have an answer, which is None: that was a bare AttributeError."""
+    store = S3Store(ROOT)
+
+    def broken(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(store._client, "get_object", broken)
+    with pytest.raises(reading.Unreadable, match=r"cannot read the checkpoints in s3:.* \(at x/COMMITTED\)"):
+        store.read("x/COMMITTED")
