@@ -58,10 +58,13 @@ def write_parts(
 
 
 def drop(folder: Path, rank: int) -> None:
-    """Remove what we wrote of a checkpoint that cannot be complete; without rank 0 nobody completes it."""
+    """Remove what we wrote of a checkpoint that cannot be complete; without rank 0 nobody completes it.
+
+    The note that all of it is there goes first: it may be there though it could not be synced.
+    """
     if rank == 0:
         shutil.rmtree(folder, ignore_errors=True)
-    for path in folder.glob(f"shards-{rank:05d}.*"):
+    for path in (*folder.glob(f"*part-{rank:05d}.json*"), *folder.glob(f"shards-{rank:05d}.*")):
         with contextlib.suppress(OSError):
             path.unlink()
 
