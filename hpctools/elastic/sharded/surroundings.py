@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import torch
+
 from hpctools.elastic.sampling import Cursor
 from hpctools.elastic.sharded.layout import Part
 from hpctools.elastic.sharded.moving import Source, Wanted
@@ -70,17 +72,21 @@ class Saved(Protocol):
         ...
 
 
+NO_MEMORY = ("allocate memory", "out of memory")  # torch's words of the CPU's, and of CUDA itself
+
+
 @contextmanager
 def fitting(source: Source) -> Iterator[None]:
     """Where the state comes from a checkpoint: say so when the training has no place for it.
 
     Raises:
         ElasticError: it does not fit.
+        RuntimeError: there is no memory for it, which may be otherwise at the next try.
     """
     try:
         yield
     except (ElasticError, RuntimeError, ValueError, KeyError) as error:
-        if source.name != "checkpoint":
+        if source.name != "checkpoint" or _is_for_want_of_memory(error):
             raise
         said = error.message if isinstance(error, ElasticError) else " ".join(str(error).split())
         raise ElasticError(
@@ -88,3 +94,9 @@ def fitting(source: Source) -> Iterator[None]:
             f"{f'it has no {said}' if isinstance(error, KeyError) else said}",
             "train what was saved there, or give another folder (elastic.Checkpoint(folder=...))",
         ) from None
+
+
+def _is_for_want_of_memory(error: Exception) -> bool:
+    if not isinstance(error, RuntimeError):
+        return False
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NO_MEMORY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch.distributed.fsdp import fully_shard
 
 from hpctools import elastic
 from hpctools.elastic.sharded import process_group
+from hpctools.elastic.sharded.surroundings import fitting
 from hpctools.errors import ElasticError
 
 __all__ = ["no_group_stays"]
@@ -97,3 +99,20 @@ def test_that_the_data_is_cut_otherwise_than_it_was_is_said(
         "the checkpoint is of another training: batch_size was 12 and is 14, seed was 3 and is 4; samples "
         "may be seen twice or not" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: out of memory"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        MemoryError(),
+    ],
+)
+def test_that_there_is_no_memory_for_it_is_no_other_model(error: Exception) -> None:
+    """It may be there at the next try, for which the worker has to hear of it as it is."""
+    source: Any = SimpleNamespace(name="checkpoint")
+    with pytest.raises(type(error)) as raised, fitting(source):
+        raise error
+    assert raised.value is error
