@@ -167,7 +167,9 @@ def put_together(
     on_device = _read_on_the_device(optimizer, trained)
     for name, kept in plain["kept"].items():
         own, counters = trained.parameters[name], name in on_device
-        optimizer.state[own] = {key: _placed(value, own, counters=counters) for key, value in kept.items()}
+        optimizer.state[own] = {
+            key: _placed(key, value, own, counters=counters) for key, value in kept.items()
+        }
     for name, tensor in tensors.items():
         kind, _, rest = name.partition(" ")
         if kind == OPTIMIZER:
@@ -183,9 +185,9 @@ def _read_on_the_device(optimizer: torch.optim.Optimizer, trained: Trained) -> s
     return {names[id(each)] for group in groups for each in group["params"]}
 
 
-def _placed(value: Any, parameter: torch.Tensor, *, counters: bool) -> Any:
+def _placed(key: str, value: Any, parameter: torch.Tensor, *, counters: bool) -> Any:
     """What an optimizer keeps, where torch's own `load_state_dict` puts it: it has come over the CPU."""
-    if not isinstance(value, torch.Tensor) or (value.dim() == 0 and not counters):
+    if not isinstance(value, torch.Tensor) or (key == "step" and not counters):
         return value
     return value.to(parameter.device)
 

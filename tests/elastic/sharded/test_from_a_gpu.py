@@ -34,9 +34,10 @@ def test_what_the_optimizer_keeps_comes_to_where_it_is_read(fused: bool, counted
     mesh: Any = None
     trained = Trained(model, optimizer, mesh, dict(model.named_parameters()))
     group = {**optimizer.param_groups[0], "fused": fused, "params": ["weight", "bias"]}
-    kept = {"step": torch.tensor(3.0), "history": torch.zeros(4), "name": "x"}
+    kept = {"step": torch.tensor(3.0), "scale": torch.tensor(2.0), "history": torch.zeros(4), "name": "x"}
     plain = {"buffers": {}, "parameters": {}, "kept": {"weight": kept}, "groups": [group]}
     put_together(trained, optimizer, {}, plain)
     found = optimizer.state[model.weight]
     assert (found["step"].device.type, found["history"].device.type) == (counted_on, "meta")
+    assert found["scale"].device.type == "meta", "as torch's own load_state_dict puts it"
     assert found["name"] == "x"
