@@ -30,6 +30,7 @@ from hpctools.elastic.sharded.trained import (
     Build,
     Trained,
     built,
+    check_kept,
     local,
     make_room,
     part_of,
@@ -144,7 +145,7 @@ class Shards:
     def settled(self) -> None:
         """A step of the present generation is complete: what was before it is not needed any more."""
         if not self._is_looked_at and self.trained.optimizer.state:
-            self._is_looked_at = bool(plain_state(self.trained))  # what cannot move is said now
+            self._is_looked_at = check_kept(self.trained)  # what cannot move is said now
         freed, self._before = sum(each.bytes for each in self._before), ()
         self._plain_read = None
         self.copies.settled()

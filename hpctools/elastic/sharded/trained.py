@@ -110,6 +110,19 @@ def make_room(trained: Trained, examples: Mapping[str, Part]) -> dict[str, DTens
     return tensors
 
 
+def check_kept(trained: Trained) -> bool:
+    """Whether the optimizer keeps anything of the parameters by now.
+
+    Raises:
+        ElasticError: it keeps something that is not sharded, and another on each rank.
+    """
+    state = trained.optimizer.state
+    kept = {name: each for name, each in trained.parameters.items() if each in state}
+    for name, parameter in kept.items():
+        _unsharded(name, parameter, state[parameter])
+    return bool(kept)
+
+
 def plain_state(trained: Trained) -> dict[str, Any]:
     """All that is not sharded: buffers, unsharded parameters, and the rest of the optimizer's state.
 
@@ -117,13 +130,16 @@ def plain_state(trained: Trained) -> dict[str, Any]:
         ElasticError: the optimizer keeps something that is not sharded, and another on each rank.
     """
     names = {id(each): name for name, each in trained.parameters.items()}
+    state = trained.optimizer.state
     return {
         "buffers": dict(trained.model.named_buffers()),
         "parameters": {n: p.data for n, p in trained.parameters.items() if not isinstance(p, DTensor)},
         "kept": {
             names[id(parameter)]: _unsharded(names[id(parameter)], parameter, kept)
-            for parameter, kept in trained.optimizer.state.items()
+            for parameter, kept in state.items()
+            if id(parameter) in names
         },
+        "of_all": {key: _of_all(key, value) for key, value in state.items() if id(key) not in names},
         "groups": [
             {**group, "params": [names[id(each)] for each in group["params"]]}
             for group in trained.optimizer.param_groups
@@ -164,6 +180,7 @@ def put_together(
         group.update({key: value for key, value in kept.items() if key != "params"})
         group["params"] = [trained.parameters[name] for name in kept["params"]]
     optimizer.state.clear()
+    optimizer.state.update(plain.get("of_all", {}))  # earlier releases had none
     on_device = _read_on_the_device(optimizer, trained)
     for name, kept in plain["kept"].items():
         own, counters = trained.parameters[name], name in on_device
@@ -203,6 +220,18 @@ def _unsharded(name: str, parameter: torch.Tensor, kept: Mapping[str, Any]) -> d
                 "have the optimizer keep it as the parameter is, as torch.zeros_like(parameter) makes it",
             )
     return plain
+
+
+def _of_all(key: object, value: Any) -> Any:
+    """What an optimizer keeps beside its parameters, as torch's own `load_state_dict` lets it."""
+    if isinstance(key, torch.Tensor) or isinstance(value, DTensor):
+        what = "a tensor that is no parameter of the model" if isinstance(key, torch.Tensor) else repr(key)
+        raise ElasticError(
+            f"the optimizer keeps state of {what}, which cannot be moved at a resize, nor saved",
+            "have it keep sharded tensors by parameter of the model (self.state[parameter][...]), and values "
+            "that are the same on all workers by name",
+        )
+    return value
 
 
 def _is_of_part(value: torch.Tensor, parameter: torch.Tensor) -> bool:
