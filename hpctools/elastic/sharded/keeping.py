@@ -40,7 +40,6 @@ from hpctools.errors import ElasticError
 
 COMMIT_SECONDS, MOST_SECONDS, LOST_SECONDS = 60.0, 600.0, 1.0
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
-FINISH_SECONDS = 60.0
 SLOW_SECONDS = 60.0
 INTERVAL = "interval"  # why something was saved that nobody ordered
 TAIL_SECONDS = 1.0  # rank 0 may have committed what another rank's thread is just through with
@@ -115,9 +114,9 @@ class ShardKeeper:
         self._give_up_at = min(self._give_up_at, time.monotonic() + LOST_SECONDS)
 
     def close(self) -> None:
-        """The training is complete: so will be what is being written."""
+        """The training is complete: so will be what is being written, which a slow node may do for long."""
         if self._writer is not None:
-            self._writer.join(FINISH_SECONDS)
+            self._writer.join(MOST_SECONDS)
 
     # For the sum: whether to save
 

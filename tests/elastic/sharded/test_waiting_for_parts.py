@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,3 +75,13 @@ def test_who_leaves_is_not_waited_for_a_minute(
     monkeypatch.setattr(loader._shards, "move", lambda *_: False)
     loader._move(old, new, lambda _, work: work())
     assert (loader._shard_keeper._give_up_at < time.monotonic() + LONG) == goes
+
+
+def test_at_the_end_each_rank_goes_on_writing_for_as_long_as_rank_0_may_wait(tmp_path: Path) -> None:
+    """Whose process ended after a minute took the last checkpoint of a slow node with it."""
+    rank = RankOfOne(str(tmp_path))
+    waited: list[float] = []
+    writer: Any = SimpleNamespace(join=waited.append)
+    rank.keeper._writer = writer
+    rank.keeper.close()
+    assert waited == [keeping.MOST_SECONDS]
