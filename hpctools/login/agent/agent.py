@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import Any, Protocol
 
+from hpctools.login.agent.accounts import user_name
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.check_answer import check_answer
 from hpctools.login.agent.claims import Claims
@@ -20,7 +21,7 @@ from hpctools.login.agent.processes import Process
 from hpctools.login.agent.reminding import Reminders
 from hpctools.login.agent.reporting import Heard, Reporter
 from hpctools.login.agent.sample import Sample, Sampler
-from hpctools.login.agent.sessions import OpenSession, detached, user_name
+from hpctools.login.agent.sessions import OpenSession, detached
 from hpctools.login.agent.unasked import farewell, too_many
 from hpctools.login.placement import Node, Policy
 from hpctools.site.login_care import IdleSessions

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from hpctools.errors import CommandTimeout, HpctoolsError
+from hpctools.login.agent.accounts import user_name
 from hpctools.login.agent.pausing import Pause
 from hpctools.login.agent.processes import Process
 from hpctools.login.agent.reminding import Notice
 from hpctools.login.agent.sample import Sample
-from hpctools.login.agent.sessions import user_name
 from hpctools.login.agent.slices import Slices, held
 from hpctools.login.agent.usage import Usage, usage
 from hpctools.login.care import Limits, Standing, excess, limits, message, reminder, step

@@ -8,15 +8,14 @@ number (`_is_of`). PAM's claims, logind and utmp only add from where somebody ca
 
 from __future__ import annotations
 
-import pwd
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
+from hpctools.login.agent.accounts import account_of, number_of, user_name
 from hpctools.login.agent.processes import Process, below, children, started_at
-from hpctools.login.names import claim_of
+from hpctools.login.names import claim_of, user_of
 
 Kind = Literal["ssh", "ssm"]
 
@@ -133,12 +132,13 @@ def _is_of(user: str, uid: int) -> bool:
     """Whether this is no other account's name.
 
     sudo is root's while it asks for a password, by a program of the person's if they like (SUDO_ASKPASS), and
-    both may be called as sshd's two processes are: nobody is to have a session of another one.
+    both may be called as sshd's two processes are: nobody is to have a session of another one, nor of a name
+    that becomes another's for the service. Where the directory knows neither it may be away.
     """
     try:
-        return user_name(uid) == user or pwd.getpwnam(user).pw_uid == uid
-    except KeyError:
-        return True
+        return user_name(uid) == user or number_of(user) == uid
+    except (KeyError, ValueError):
+        return user_name(uid) == str(uid) and user_of(user) == user
 
 
 def _manager(
@@ -174,19 +174,6 @@ def _is_multiplexed(inside: Iterable[Process]) -> bool:
     return any(process.name in _MULTIPLEXERS for process in inside)
 
 
-def user_name(uid: int) -> str:
-    """The account of this number; the number itself as long as nobody knows it."""
-    try:
-        return _account(uid)
-    except KeyError:
-        return str(uid)
-
-
-@lru_cache(maxsize=4096)  # keeps no exception: a directory may be away for a moment
-def _account(uid: int) -> str:
-    return pwd.getpwuid(uid).pw_name
-
-
 def detached(processes: Iterable[Process]) -> Iterator[tuple[Process, str]]:
     """Servers of tmux and screen and whose they are: people want to come back to where theirs is.
 
@@ -198,7 +185,7 @@ def detached(processes: Iterable[Process]) -> Iterator[tuple[Process, str]]:
             found.setdefault(process.uid, []).append(process)
     for uid, theirs in found.items():
         try:
-            user = _account(uid)
+            user = account_of(uid)
         except KeyError:
             continue
         for process in sorted(theirs, key=lambda each: (each.started, each.pid))[:MOST_WAITING]:

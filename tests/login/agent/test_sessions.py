@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from hpctools.login.agent.processes import TICKS, below, children
-from hpctools.login.agent.sessions import OpenSession, detached, open_sessions, user_name
+from hpctools.login.agent.sessions import OpenSession, detached, open_sessions
 from tests.login.node_processes import BOOT, LISTENER, connection, process
 
 
@@ -46,6 +44,22 @@ def test_nobody_makes_a_session_of_another_below_a_program_of_roots() -> None:
     assert [each.user for each in open_sessions([LISTENER, sudo, second_name], BOOT)] == ["bin"]
 
 
+@pytest.mark.parametrize("title", ["anna/b", "x" * 61, "anna\ufffdb"])
+def test_nobody_makes_a_session_of_a_name_that_becomes_anothers_for_the_service(title: str) -> None:
+    """It is told `anna_b`; a name that no account has is nobody's, whatever the number."""
+    sudo = process(100, 50, 0, f"sshd: {title} [priv]", name="sudo")
+    for uid in (1, 4_000_003):
+        assert open_sessions([LISTENER, sudo, process(101, 100, uid, f"sshd: {title}@pts/1")], BOOT) == ()
+
+
+def test_a_name_that_no_account_has_is_not_of_a_number_that_is_anothers() -> None:
+    """Or that of an account whose directory is away: it is not known for a moment, and daemon is."""
+    sudo = process(100, 50, 0, "sshd: anna_b [priv]", name="sudo")
+    assert open_sessions([LISTENER, sudo, process(101, 100, 1, "sshd: anna_b@pts/1")], BOOT) == ()
+    (away,) = open_sessions([LISTENER, *connection(200, "anna_b", 4_000_003)], BOOT)
+    assert away.user == "anna_b", "it knows neither"
+
+
 @pytest.mark.parametrize("monitor", ["priv", "postauth"])
 def test_root_has_one_process_and_newer_sshd_another_name(monitor: str) -> None:
     """[priv] up to OpenSSH 10.0 at least, [postauth] in 10.6."""
@@ -80,16 +94,6 @@ def test_who_types_the_name_otherwise_has_a_session_of_the_account(typed: str) -
     assert (found.key, found.user, found.uid, found.ttys) == ("100-10000", "daemon", 1, ("pts/0",))
     other = process(101, 100, 2, "sshd: daemon@pts/0", name="sshd")
     assert open_sessions([LISTENER, monitor, other], BOOT) == ()
-
-
-def test_a_directory_that_is_away_for_a_moment_renames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(uid: int) -> None:
-        raise KeyError(uid)
-
-    monkeypatch.setattr("pwd.getpwuid", away)
-    assert user_name(4_000_001) == "4000001"
-    monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="anna"))
-    assert user_name(4_000_001) == "anna"
 
 
 def test_a_session_of_session_manager_belongs_to_whom_it_runs_as() -> None:
