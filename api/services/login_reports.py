@@ -233,13 +233,13 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any],
 
 
 def _is_anothers(row: Any, session: OpenSession) -> bool:
-    """Whether a node tells for the first time of a session that was asked for as another account's.
+    """Whether a node tells of a session of Session Manager's that it runs as another account.
 
-    Of Session Manager's the node knows as whom they run, unless that is everybody's account; of a number that
-    its directory had no name for, later.
+    The node knows that, and whoever asked has AWS's names for people; unless it is everybody's account, or a
+    number that its directory has no name for. What it says now counts: a session may be over whose name
+    another process bears (sudo's, called as Session Manager's worker), and nobody is to have that one.
     """
-    is_known = row.seen and not is_nameless(row.user)
-    if is_known or row.kind != SSM or session.kind != SSM:
+    if row.kind != SSM or session.kind != SSM:
         return False
     return session.user not in (row.user, EVERYBODYS) and not is_nameless(session.user)
 

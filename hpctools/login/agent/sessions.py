@@ -25,6 +25,7 @@ _TTYS = r"(?:notty|pts/\d+|tty\w+)(?:,(?:pts/\d+|tty\w+))*"
 _MONITOR = r" \[(?:priv|postauth)\]"
 _TITLE = re.compile(rf"sshd(?:-session)?: (?P<user>\S+?)(?:@(?P<ttys>{_TTYS}))?(?P<monitor>{_MONITOR})?")
 _WORKER = re.compile(r"(?:\S*/)?ssm-session-worker (?P<session>[\w+=,.@-]{1,128})(?: .*)?")
+_PID_START = re.compile(r"\d+-\d{1,16}")
 _MULTIPLEXERS = ("tmux: client", "screen")
 MOST_WAITING = 20
 """Of one person's tmux and screen: anybody can make processes of these names, more than a report holds."""
@@ -68,6 +69,8 @@ def open_sessions(
 ) -> tuple[OpenSession, ...]:
     """The sessions that processes tell of, the oldest first.
 
+    Of a key the oldest process: sudo is root's, may be called as Session Manager's worker is, and come later.
+
     Args:
         processes: all of the node.
         boot: when the node was started, Unix seconds.
@@ -81,7 +84,10 @@ def open_sessions(
         if process.uid == 0
         and (session := _ssh(process, by_parent, boot, sources or {}) or _manager(process, by_parent, boot))
     ]
-    return tuple(sorted(sessions, key=lambda session: (session.since, session.pid)))
+    oldest: dict[str, OpenSession] = {}
+    for session in sorted(sessions, key=lambda session: (session.started, session.pid)):
+        oldest.setdefault(session.key, session)
+    return tuple(oldest.values())
 
 
 def _ssh(
@@ -150,7 +156,7 @@ def _manager(
     terminal may have the same name and be another one.
     """
     worker = _WORKER.fullmatch(process.title)
-    if worker is None:
+    if worker is None or _PID_START.fullmatch(worker["session"]):  # that names one of ssh
         return None
     inside = tuple(below(process.pid, by_parent))
     person = next((each for each in inside if each.uid != 0), None)

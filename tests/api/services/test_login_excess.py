@@ -189,6 +189,14 @@ def test_a_session_that_was_counted_for_another_account_is_one_too_many_for_its_
     assert desk.open("login-3", "uni-3", "anna", kind="ssm") is not None
 
 
+def test_a_session_that_bears_the_name_of_one_that_is_over_is_whose_it_runs_as(desk: Desk) -> None:
+    """A false one (sudo, called as its worker) counted for the other person for as long as it lived."""
+    desk.open("login-1", "uni-1", kind="ssm")
+    desk.report("login-1", fresh("uni-1"))
+    desk.report("login-1", replace(fresh("uni-1", "asmith"), age=3.0))
+    assert (desk.claims(), desk.claims("asmith")) == ([], ["uni-1"])
+
+
 @pytest.mark.parametrize("first", ["node", "function"])
 @pytest.mark.parametrize("user", ["ssm-user", "uid_4000001"])
 def test_a_node_that_knows_nobody_by_name_changes_nobodys_session(desk: Desk, user: str, first: str) -> None:

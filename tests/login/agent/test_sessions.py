@@ -107,6 +107,25 @@ def test_a_session_of_session_manager_belongs_to_whom_it_runs_as() -> None:
     )  # fmt: skip
 
 
+def test_nobody_makes_a_session_of_another_by_the_name_of_session_managers_worker() -> None:
+    """sudo is called so with the name of a session that lives; it is root's, and came later."""
+    title, shells = "ssm-session-worker anna-0a1b2c3d4e5f67890", {"name": "sh", "terminal": "pts/3"}
+    sudo = process(200, 50, 0, title, name="sudo", started=9_000)
+    worker = process(300, 20, 0, f"/usr/bin/{title}", name="ssm-session-wor", started=8_000)
+    hers, helper = process(301, 300, 1, "sh", **shells), process(201, 200, 2, "sh", name="sh")
+    found = open_sessions([sudo, helper, worker, hers], BOOT)
+    assert [(each.user, each.pid) for each in found] == [("daemon", 300)]
+    assert [each.user for each in open_sessions([sudo, helper], BOOT)] == ["bin"], "hers is over"
+
+
+def test_nobody_makes_a_session_of_ssh_by_the_name_of_session_managers_worker() -> None:
+    """PID-START of one that is over: it would count for whose it was for as long as the false one lives."""
+    sudo = process(200, 50, 0, "ssm-session-worker 100-10000", name="sudo")
+    assert open_sessions([sudo, process(201, 200, 2, "sh", name="sh")], BOOT) == ()
+    digits = process(200, 50, 0, "ssm-session-worker 4711-12345678901234567", name="ssm-session-wor")
+    assert len(open_sessions([digits, process(201, 200, 2, "sh", name="sh")], BOOT)) == 1
+
+
 def test_a_tmux_is_seen_attached_and_detached() -> None:
     """The client is in the session; the server belongs to nobody but its user."""
     here = connection(100, "daemon", 1, "pts/0")
