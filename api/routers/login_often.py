@@ -79,8 +79,9 @@ At = Annotated[Desk, Depends(get_desk)]
 async def place_session(desk: At, principal: Anybody, body: PlacementIn) -> Response:
     """Ask where somebody is to log in; the place is held for them for a moment.
 
-    Back to where their tmux or session is; else where there is room. 409 says which sessions they have when
-    they may have no more, or why no node takes any. 503: no node has told of itself yet.
+    Back to where their tmux or session is; else where there is room. 409 says that they may have no more, and
+    which sessions they have where you may see these; or why no node takes any. 503: no node has told of
+    itself yet.
     """
     people = People(principal, desk.context.site_file.current(), desk.rules)
     if not people.may_place(body.user):

@@ -140,6 +140,8 @@ def test_a_colleague_hears_of_a_refusal_and_not_from_where_somebody_works(
     sqlite_service: Any, agent: Any
 ) -> None:
     """Who reads an account may ask for a place for its people, and sees nobody's sessions."""
+    described = sqlite_service.app.openapi()["paths"]["/v1/login/sessions"]["post"]["description"]
+    assert "which sessions they have where you may see these" in " ".join(described.split())
     report(agent, 1, *(session(f"{number}-1") for number in range(4)))
 
     def told(*words: Any, **whose: str) -> str:
