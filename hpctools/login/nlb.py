@@ -123,6 +123,9 @@ def plan(
 ) -> Steps:
     """What is to be done; the last one that is registered, and whose sshd answers, stays. Pure.
 
+    A drained one that stays lets nobody in: one that tells of itself and is not drained is enough to let it
+    go, whatever AWS says of its health.
+
     Args:
         former: the nodes that had them, by addresses which they no longer have. The id of an instance is
             never another one's: in a group of instances these say nothing.
@@ -142,7 +145,8 @@ def plan(
     current = {node.target for node in known}
     left = sorted((node, target) for target, node in (former or {}).items() if target not in current)
     leaving += [(node, target) for node, target in left if target in present]
-    others = (answer if lets_in else present) - {target for _, target in leaving}
+    open_ = {n.target for n in heard if not n.draining} & present  # healthy or not: a flap, or AWS cannot see
+    others = (answer | open_ if lets_in else present) - {target for _, target in leaving}
     if others or not leaving or register:
         return Steps(register, tuple(leaving), "", unusable, bool(others))
     return Steps(register, tuple(leaving[1:]), leaving[0][0], unusable)

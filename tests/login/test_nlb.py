@@ -74,6 +74,16 @@ def test_the_last_one_that_stays_is_one_whose_sshd_answers() -> None:
     assert steps.deregister == (("b", "10.0.0.2"),), "neither lets anybody in"
 
 
+def test_one_that_lets_people_in_is_enough_though_aws_says_that_it_is_not_well() -> None:
+    """A flap, or a check that a security group blocks: all were sent to the drained one, and refused."""
+    steps = plan([node("b", True), node("c")], [target("b"), target("c", "unhealthy")])
+    assert steps == Steps((), (("b", "10.0.0.2"),))
+    gone = plan([node("b", True), node("c")], [target("b"), target("c", "draining")])
+    assert gone.register == (("c", "10.0.0.3"),)
+    both = [node("b", True), node("c", True)]
+    assert plan(both, [target("b"), target("c", "unhealthy")]).kept == "b"
+
+
 def test_a_silent_node_is_left_as_it_is() -> None:
     """Registered it stays; deregistered by somebody, it does not come back each minute."""
     dead = replace(node("a"), silent=True)
