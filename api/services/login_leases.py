@@ -111,7 +111,7 @@ def open_lease(store: LoginStore, rules: Rules, asked: Asked) -> Refused | None:
         same = [row for row in same if row.expires_at > moment.now or teller == "nobody"]
         if same:
             return _asked_again(moment, rules, same[0], teller, expires)
-        limited = not administrator and asked.user != EVERYBODYS
+        limited = not administrator and not (asked.kind == SSM and asked.user == EVERYBODYS)
         if limited and (refused := refusal(moment, asked.user, rules.limits(department), own)):
             administrator = is_remembered(moment, asked.user)
             if not administrator and not _is_lifted(moment, asked.node):

@@ -98,6 +98,13 @@ def test_everybodys_account_has_had_none_too_many(heard: Desk) -> None:
     assert found == [None] * 5
 
 
+def test_who_comes_by_ssh_as_everybodys_account_is_limited_as_all_are(heard: Desk) -> None:
+    """Only Session Manager makes several people of it."""
+    found = [heard.open("login-1", f"{number}-1", EVERYBODYS) for number in range(3)]
+    assert found[:2] == [None, None]
+    assert found[2] is not None
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_a_node_that_crashed_keeps_nobody_out_for_as_long_as_aws_lists_its_sessions(
     heard: Desk, told: bool
