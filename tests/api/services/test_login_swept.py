@@ -77,6 +77,7 @@ def test_what_is_to_end_stays_so_for_as_long_as_aws_does_not_end_it(heard: Desk)
         assert swept(heard, "uni-1") is not None
     pass_time(heard, SWEPT_SECONDS)
     assert heard.claims() == [], "what is asked for no longer is over"
+    assert swept(heard, "uni-1") is None, "it is forgotten that it was to end"
 
 
 def test_their_department_is_that_of_now(heard: Desk) -> None:
