@@ -220,7 +220,8 @@ def _sets(
 ) -> Iterator[AccountChange]:
     for key, value in settings.items():
         before = there.get(key, "")
-        if before not in (value, known[key].shown(value)):
+        shown = known[key].shown(value) if key in known else value  # a history may have others
+        if before not in (value, shown):
             late = _too_early(key, value, known, live) or _narrows(key, before, value)
             yield replace(base, key=key, before=before, after=value, late=late)
 

@@ -171,6 +171,8 @@ def _word(change: AccountChange) -> str:
     if change.key == "Parent":
         return f"parent={change.after}"
     known = QOS_SETTINGS if change.kind == "qos" else ASSOCIATION_SETTINGS
+    if change.key not in known:  # of an older history: sacctmgr says what it thinks of it
+        return f"{change.key}={change.after}"
     return f"{change.key}={known[change.key].argument(change.after, change.before)}"
 
 

@@ -329,6 +329,15 @@ def test_memory_that_slurm_shows_rounded_is_told_once() -> None:
     assert change.after == "cpu=2,mem=1049088", "all of it is told, and exactly"
 
 
+def test_a_setting_of_an_older_history_is_compared_as_it_stands() -> None:
+    """One that no release has any more ended with a bare KeyError."""
+    then, now = tree(Account("lab", "root", {"Old": "2"})), tree(Account("lab", "root", {"Old": "1"}))
+    assert difference(then, then).changes == ()
+    found = difference(then, now)
+    assert [change.after for change in found.changes] == ["2"]
+    assert [call.argv[-1] for call in additions(found)] == ["Old=2"]
+
+
 def test_qos_are_told_bare_before_slurmctld_starts() -> None:
     wanted = tree(qos=(Qos("high", {"Preempt": "low"}), Qos("low", {})))
     empty = AccountTree((), (), (), {}, ())
