@@ -16,7 +16,7 @@ import paramiko
 
 from hpctools.errors import RemoteError
 from hpctools.remote import own_keys
-from hpctools.remote.names import shown
+from hpctools.remote.names import shown, shown_lines
 from hpctools.remote.own_keys import Offer, Ring
 from hpctools.remote.ssh_config import HostSettings
 from hpctools.remote.transport import CheckedTransport, LostConnection, NoKeyTaken, TurnedAway
@@ -101,10 +101,11 @@ def _is_silence(error: paramiko.AuthenticationException) -> bool:
 def _hung_up(
     transport: CheckedTransport, settings: HostSettings, tried: Sequence[str], error: Exception
 ) -> RemoteError | LostConnection:
+    said = _last_words(transport)
     if not transport.is_active():
-        # Who says no closes in order. A line that broke (a reset, no route) says nothing: what came before is
-        # the site's own `Banner`.
-        if not isinstance(error, OSError) and (said := _last_words(transport)):
+        # Who says no closes in order. Where a line broke (a reset, no route) these may be the site's own
+        # `Banner`, or PAM's reason, whose close became a reset.
+        if said and not isinstance(error, OSError):
             return TurnedAway(settings, said)
         if _too_many(transport, tried):
             return RemoteError(
@@ -113,7 +114,8 @@ def _hung_up(
                 f"let the right key come first: IdentityFile and `IdentitiesOnly yes` for {settings.alias} "
                 "in ~/.ssh/config",
             )
-    return LostConnection(f"{settings.alias} hung up while we logged in: {shown(str(error))}")
+    before = f"; before that it said:\n{shown_lines(said)}" if said else ""
+    return LostConnection(f"{settings.alias} hung up while we logged in: {shown(str(error))}{before}")
 
 
 def _too_many(transport: CheckedTransport, tried: Sequence[str]) -> bool:

@@ -57,3 +57,8 @@ def _too_long(part: str) -> bool:
 def shown(text: str) -> str:
     """A name as it may be printed on a terminal: whatever is no plain character is escaped."""
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def shown_lines(words: str) -> str:
+    """Lines as they may be printed on a terminal, without those that are empty."""
+    return "\n".join(shown(line) for line in words.splitlines() if line.strip())

@@ -14,7 +14,7 @@ from paramiko.pkey import UnknownKeyType
 from hpctools.errors import RemoteError, UnreachableError
 from hpctools.remote import certificates, host_keys
 from hpctools.remote.host_keys import Shown
-from hpctools.remote.names import shown
+from hpctools.remote.names import shown, shown_lines
 from hpctools.remote.ssh_config import HostSettings
 
 CONNECT_SECONDS = 15
@@ -39,8 +39,7 @@ class TurnedAway(RemoteError):
     """
 
     def __init__(self, settings: HostSettings, words: str) -> None:
-        lines = "\n".join(shown(line) for line in words.splitlines() if line.strip())
-        super().__init__(f"{settings.alias} does not let {settings.user} in; it says:\n{lines}")
+        super().__init__(f"{settings.alias} does not let {settings.user} in; it says:\n{shown_lines(words)}")
 
 
 class NoKeyTaken(RemoteError):

@@ -64,12 +64,15 @@ def met(request: pytest.FixtureRequest, shown: threading.Event) -> Iterator[tupl
 
 
 def test_a_broken_line_is_no_refusal(met: tuple[bool, CheckedTransport], tmp_path: Path) -> None:
-    """It was told as one, with the banner as the reason, and not tried again."""
+    """It was told as one, with the banner as the reason, and not tried again; but they may be PAM's words."""
     breaks, transport = met
     paramiko.ECDSAKey.generate().write_private_key_file(str(tmp_path / "key"))
     mine = replace(LOGIN, identity_files=(tmp_path / "key",))
     kind, words = (
-        (LostConnection, "login1 hung up while we logged in: .*reset")
+        (
+            LostConnection,
+            "login1 hung up while we logged in: .*reset.*; before that it said:\nAuthorized use only",
+        )
         if breaks
         else (TurnedAway, "login1 does not let me in; it says:\nAuthorized use only")
     )
