@@ -16,6 +16,7 @@ from typing import TypeVar
 from hpctools.conf.account_changes import AccountChange, Kept, Kind
 from hpctools.conf.accounts import ROOT, Account, AccountTree, above
 from hpctools.conf.renames import renamed_accounts, renamed_qos
+from hpctools.conf.stated_qos import stated_qos
 from hpctools.conf.vocabulary import names_of
 from hpctools.slurm.types import Job
 
@@ -79,17 +80,6 @@ def pruned(
     gone = [item for item, reason in found.items() if not reason.why]
     moved = look.defaults_moved({item for item in gone if item[0] == "association"})
     return (*moved, *(_removal(item) for item in gone)), tuple(kept)
-
-
-def _in_settings(tree: AccountTree) -> set[str]:
-    """QoS that settings of accounts, people and tiers speak of, tiers or not."""
-    stated = (
-        *(each.settings for each in tree.qos),
-        *(each.settings for each in tree.accounts),
-        *(each.settings for each in tree.associations),
-    )
-    texts = (settings.get(key, "") for settings in stated for key in ("QOS", "DefaultQOS", "Preempt"))
-    return {name.lstrip("+-") for text in texts for name in names_of(text)}
 
 
 def _removal(item: Item) -> AccountChange:
@@ -174,7 +164,8 @@ class _Look:
 
     def qos(self, people: Set[tuple[str, str]], accounts: Set[str]) -> dict[Item, _Reason]:
         """QoS that neither the site nor what stays speaks of."""
-        named = {qos.name for qos in self.wanted.qos} | _in_settings(self.wanted)
+        stated = (names for _, _, names in stated_qos(self.wanted))
+        named = {qos.name for qos in self.wanted.qos}.union(*stated)
         jobs = _jobs_by(self.busy, lambda job: job.qos)
         used = set(self.live.beside.qos)
         staying = [
