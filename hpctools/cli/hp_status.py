@@ -181,7 +181,8 @@ def _list(
     asked = [(folder, queues.get(folder.spec().user, [])) for folder in folders]
     runs = [run for folder, queue in asked if (run := _readable(folder, queue)) is not None]
     chosen = [run for run in runs if given.all or named or not run.is_over]
-    over = bool(named) and all(run.is_over for run in runs)
+    # One that cannot be read at the moment may not be over.
+    over = bool(named) and len(runs) == len(named) and all(run.is_over for run in runs)
     if given.json:
         return json_line([asdict(run) for run in chosen]), over
     if chosen:

@@ -270,6 +270,22 @@ def test_an_array_is_watched_until_all_of_its_runs_are_over(root, slurm, capfd):
     assert [line.split()[1] for line in last] == ["finished"] * 2
 
 
+def test_an_array_of_which_a_run_cannot_be_read_for_a_moment_is_watched_on(root, slurm, capfd):
+    for index in range(2):
+        make_run(root, f"sweep-00000a_{index}").write_status(replace(STATUS, state="finished"))
+    whole = (root / "sweep-00000a_1" / "status.json").read_text()
+    (root / "sweep-00000a_1" / "status.json").write_text("{")
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        (root / "sweep-00000a_1" / "status.json").write_text(whole)
+
+    assert main(["sweep-00000a", "--watch"], client=lambda: slurm, sleep=sleep) == 0
+    assert len(slept) == 1
+    assert "sweep-00000a_1" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("option", [["--plot", "a.svg"], ["--accounting"]])
 def test_of_an_array_one_run_is_drawn_or_counted(root, slurm, capfd, option):
     for index in range(12):
