@@ -54,6 +54,11 @@ class RestartMode(Protocol):
         ...
 
     @property
+    def generation(self) -> int:
+        """Number of the generation of ranks that was begun last."""
+        ...
+
+    @property
     def asks(self) -> bool:
         """Whether the script asks for events, and so can be told."""
         ...

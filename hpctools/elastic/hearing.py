@@ -136,7 +136,7 @@ class Hearing:
     def _on_log(self, agent: Agent, message: Message, now: float) -> None:
         (worker, generation), lines = told_by(str(message["worker"])), tuple(map(str, message["lines"]))
         what, numbers, restart = str(message.get("what", "")), numbers_of(message), self._run.restart
-        past = restart is not None and generation is not None and generation < restart.view(now).generation
+        past = restart is not None and generation is not None and generation < restart.generation
         report = Report("log", worker, agent.node, None, numbers, lines=lines, what=what, past=past)
         self._watching.heard(now, report)
 

@@ -174,6 +174,11 @@ class RestartRun:
         await self._over.wait()
 
     @property
+    def generation(self) -> int:
+        """Number of the generation of ranks that was begun last."""
+        return self._generations.generation
+
+    @property
     def asks(self) -> bool:
         """Whether a rank that runs has asked for events."""
         return any(self._generations.calls.values())

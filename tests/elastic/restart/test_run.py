@@ -194,6 +194,7 @@ def test_it_is_known_whether_who_printed_a_line_has_been_started_again(
         restart._generations.generation, told = 2, list[Report]()
         watching = made.hearing._watching
         watching.heard = lambda now, report: told.append(report)  # type: ignore[method-assign]
+        restart.view = lambda now: pytest.fail("all ranks are gone through")  # type: ignore[method-assign]
         message = {"kind": "log", "worker": name, "what": "bad", "metrics": {"matched": 1.0}, "lines": []}
         made.hearing.hear(made.run.roster.agents["b0"], message)
         assert [(each.worker, each.past) for each in told] == [(worker, past)]
