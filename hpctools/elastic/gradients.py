@@ -19,6 +19,7 @@ from hpctools.errors import ElasticError
 
 TAIL = 2
 """Elements behind gradients and buffers: loss and samples."""
+_WHOLE = (torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class Buffers:
         Raises:
             ElasticError: one of whole numbers has changed by more than can be added up.
         """
-        for name, buffer, part in zip(self._names, self.tensors, changes, strict=True):
-            _check_whole(name, buffer, part)
+        named = zip(self._names, self.tensors, changes, strict=True)
+        _check_whole([each for each in named if each[1].dtype in _WHOLE and each[2].numel()])
         for buffer, before, part in zip(self.tensors, self._before, changes, strict=True):
             change = part if buffer.dtype.is_floating_point else part.round()
             then = _wide(before)
@@ -83,11 +84,18 @@ class Buffers:
             buffer.copy_(torch.where(then.isfinite(), then + change, change))
 
 
-def _check_whole(name: str, buffer: torch.Tensor, change: torch.Tensor) -> None:
-    """Floats have no room for larger whole numbers: they would be rounded, and nobody would know."""
-    most = 2**53 if change.dtype == torch.float64 else 2**24
-    if buffer.dtype not in (torch.int32, torch.int64) or not change.numel() or change.abs().max() < most:
+def _check_whole(named: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
+    """Floats have no room for larger whole numbers: they would be rounded, and nobody would know.
+
+    All are looked at together: a GPU is waited for once, and not for each of a model's batch norms.
+    """
+    if not named:
         return
+    together = torch.cat([change.reshape(-1) for _, _, change in named])
+    most = 2**53 if together.dtype == torch.float64 else 2**24
+    if together.abs().max() < most:
+        return
+    name, buffer, change = next(each for each in named if each[2].abs().max() >= most)
     raise ElasticError(
         f"the model's buffer {name} ({buffer.dtype}) changed by {float(change.abs().max()):.0f} in one step: "
         f"whole numbers are added up over the shards below {most}, and larger ones would be rounded",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpctools.elastic.gradients import FlatGradients
+from hpctools.elastic.gradients import Buffers, FlatGradients
 from hpctools.errors import ElasticError
 
 
@@ -105,6 +107,26 @@ def test_whole_numbers_that_can_be_added_up_are_exact(by: int) -> None:
     model = Hashing(by)
     step(model, [torch.ones(1, 3)])
     assert model.key.tolist() == [by, by]
+
+
+class Reads(TorchDispatchMode):
+    """Counts how often a number is read from a tensor, for which a GPU is waited for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_gpu_is_waited_for_once_in_a_step_however_many_counters_a_model_has() -> None:
+    """A ResNet's 53 batch norms count their batches."""
+    buffers = Buffers(nn.ModuleList(nn.BatchNorm1d(2) for _ in range(9)))
+    buffers.remember()
+    with Reads() as reads:
+        buffers.change([torch.ones_like(each, dtype=torch.float32) for each in buffers.tensors])
+    assert reads.count == 1
+    assert [each.item() for each in buffers.tensors if each.dtype == torch.int64] == [1] * 9
 
 
 def test_beside_doubles_there_is_room_for_larger_whole_numbers() -> None:
