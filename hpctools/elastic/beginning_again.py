@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from hpctools.elastic.context import RunContext
-from hpctools.elastic.earlier_terms import something_saved
+from hpctools.elastic.earlier_terms import BEGINS_AGAIN, something_saved
 from hpctools.elastic.effects import Broken
 from hpctools.elastic.peers import Outcome
 
@@ -66,7 +66,7 @@ class BeginningAgain:
                     None if ends is None else ends.code,
                 )
                 return
-            run.warn(f"{broken.reason}: it begins again with what was saved last")
+            run.warn(f"{broken.reason}: {BEGINS_AGAIN}")
             self._restart_all()
         elif broken.state_is_lost and ends is not None:
             run.fail(f"{ends.message}: {broken.reason}, and nothing was saved", ends.code)

@@ -21,7 +21,7 @@ from hpctools.elastic.beginning_again import BeginningAgain
 from hpctools.elastic.connections import Connections
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.deadlines import Deadlines
-from hpctools.elastic.earlier_terms import COMPLETED, events_of, has_checkpoint, is_complete
+from hpctools.elastic.earlier_terms import COMPLETED, begun_again, events_of, has_checkpoint, is_complete
 from hpctools.elastic.effects import (
     Adopted,
     Broken,
@@ -185,7 +185,7 @@ class Coordinator:
             run.payback.history.restore(read_past(run.folder, time.monotonic()))
             events = events_of(run.folder)
             run.has_checkpoint = has_checkpoint(events)
-            run.may_have_checkpoint = not run.has_checkpoint
+            run.may_have_checkpoint, run.begun_again = not run.has_checkpoint, begun_again(events)
             for node, span in exclusions(events).items():
                 run.replicas.exclude(node, span)
             for job_id in given_back(events):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hpctools.elastic.actions import RollBack
 from hpctools.elastic.checkpoint.place import meant_by, place_of, settings_of, sources
@@ -14,6 +14,8 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
 COMPLETED = "completed"
+BEGINS_AGAIN = "it begins again with what was saved last"
+"""How the warning ends that tells so."""
 _SAVED = ("saved", "resumed")
 _BEGUN = ("joined", "resumed")
 
@@ -29,6 +31,17 @@ def events_of(folder: RunFolder) -> list[Event]:
 def has_checkpoint(events: Sequence[Event]) -> bool:
     """Whether something was saved from which all can begin again, for all that a roll back made void."""
     return last_saved(events) is not None
+
+
+def begun_again(events: Iterable[Event]) -> int:
+    """How often all have begun again for want of state since something was saved."""
+    count = 0
+    for each in events:
+        if each.event == "saved" and not each.detail.get("rolled_back"):
+            count = 0
+        elif each.event == "warning":
+            count += str(each.detail.get("message", "")).endswith(BEGINS_AGAIN)
+    return count
 
 
 def last_saved(events: Sequence[Event]) -> str | None:
