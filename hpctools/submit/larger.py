@@ -128,10 +128,13 @@ def _on_their_way(status: RunStatus, jobs: Sequence[JobLike]) -> Iterator[str]:
 def _own_decision(events: Sequence[Event]) -> Iterator[str]:
     """What the run itself has decided since it last changed its size, or its coordinator.
 
-    A change is told some steps after it was made, and so after a decision at the new size.
+    A change is told some steps after it was made, and so after a decision at the new size. One that was
+    undone before that is told with the next one, and without a pause.
     """
     change: Event | None = None
     for event in reversed(events):
+        if event.event == "resize" and change is not None and "pause_s" not in event.detail:
+            continue
         if event.event == "takeover" or (event.event == "resize" and change is not None):
             return
         if event.event == "resize":

@@ -164,9 +164,18 @@ def test_a_full_run_and_one_that_does_not_run():
 REFUSED = {"grow": False, "why": "a restart was a short time ago", "possible": 3}
 
 
+def test_a_decision_counts_although_the_change_before_was_undone_at_once() -> None:
+    """Both are told together then, after it, the first one without a pause."""
+    undone, change = event("resize", to=3), event("resize", to=2, pause_s=0.5)
+    decision = event("decision", world=2, **REFUSED)
+    assert why_not_larger(RUNNING, [], [decision, undone, change]) == ("a restart was a short time ago",)
+    lasted = [decision, change, change]
+    assert why_not_larger(RUNNING, [], lasted) == ("the queue does not show its replica jobs",)
+
+
 def test_a_decision_at_the_present_size_counts_although_the_change_was_told_later() -> None:
     """A resize is told four steps after it was made; slow steps leave time for a verdict before."""
-    change = event("resize", **{"from": 3, "to": 2})
+    change = event("resize", **{"from": 3, "to": 2, "pause_s": 0.5})
     began = [replica(2, "RUNNING", nodes=("n3",))]
     assert why_not_larger(RUNNING, began, [event("decision", world=2, **REFUSED), change]) == (
         "replica job 2 has begun on n3 and does not train yet",
