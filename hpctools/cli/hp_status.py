@@ -81,7 +81,9 @@ def _status(
     refuse_cut_short(given.cluster)
     _check(given)
     folders = find_runs(given.run, runs_root(), client) if given.run is not None else []
-    folder = folders[0] if len(folders) == 1 else None
+    # A program that reads --json gets a list for each array, also for one of a single run.
+    listed = given.json and any(each.path.name.startswith(f"{given.run}_") for each in folders)
+    folder = folders[0] if len(folders) == 1 and not listed else None
     if folders and (given.plot or given.accounting):
         _extras(_only(folders, given), given)
         return 0

@@ -250,6 +250,17 @@ def test_an_array_without_an_index_is_all_of_its_runs(root, slurm, capfd):
     assert capfd.readouterr().out.startswith("run sweep-00000a_1  running\n")
 
 
+def test_an_array_of_a_single_run_is_a_list_for_programs(root, slurm, capfd):
+    """As each other one is; a person reads everything about the run."""
+    make_run(root, "sweep-00000a_3").write_status(replace(STATUS, state="finished"))
+    assert main(["sweep-00000a", "--json"], client=lambda: slurm) == 0
+    assert [run["id"] for run in json.loads(capfd.readouterr().out)] == ["sweep-00000a_3"]
+    assert main(["sweep-00000a_3", "--json"], client=lambda: slurm) == 0
+    assert json.loads(capfd.readouterr().out)["id"] == "sweep-00000a_3"
+    assert main(["sweep-00000a"], client=lambda: slurm) == 0
+    assert capfd.readouterr().out.startswith("run sweep-00000a_3  finished\n")
+
+
 def test_an_array_is_watched_until_all_of_its_runs_are_over(root, slurm, capfd):
     folders = [make_run(root, f"sweep-00000a_{index}") for index in range(2)]
     for folder in folders:
