@@ -91,6 +91,7 @@ class Acting:
         """End every worker, and begin again with what is on disk; at the beginning without steps `skip`."""
         run, roster = self._run, self._run.roster
         run.membership.begin_again(skip)
+        self._exits.begin_again()
         run.journal.went_back(run.membership.last_number + 1)
         run.completed = False
         for worker in list(roster.workers.values()):

@@ -83,8 +83,15 @@ class Exits:
         if not agent.leaving:
             write(agent.writer, "restart", worker=worker)
 
+    def begin_again(self) -> None:
+        """All are started again: what ended long before does not count against them."""
+        now = time.monotonic()
+        for agent in self._run.roster.agents.values():
+            counts = agent.restarts.items()
+            agent.restarts = {each: count for each, count in counts if now - count[1] <= FORGOTTEN_SECONDS}
+
     def _restart(self, agent: Agent, worker: str, what: str) -> None:
-        count = _count(agent, worker, has_begun=self._run.journal.status.generation > 0)
+        count = _count(agent, worker, trains=self._run.membership.generation > 0)
         self._run.warn(f"worker {worker} on {agent.node} {what}")
         if count <= RESTARTS or agent.leaving:
             self.start_again(agent, worker)
@@ -104,16 +111,17 @@ class Exits:
         self.send_away(agent, "failed")
 
 
-def _count(agent: Agent, worker: str, *, has_begun: bool) -> int:
+def _count(agent: Agent, worker: str, *, trains: bool) -> int:
     """How many times the process in a worker's place has ended badly now, without a long time between.
 
     Those beside it on the node have counts of their own: all of them may be ended by one fault.
 
     Args:
-        has_begun: whether the run has trained; else it may be killed while it loads, for minutes each time.
+        trains: whether the run does, since all began; else it may be killed while it loads, for minutes each
+            time.
     """
     now, (_, place, _) = time.monotonic(), worker_place(worker)
     count, last = agent.restarts.get(place, (0, now))
-    count = 1 if has_begun and now - last > FORGOTTEN_SECONDS else count + 1
+    count = 1 if trains and now - last > FORGOTTEN_SECONDS else count + 1
     agent.restarts[place] = (count, now)
     return count

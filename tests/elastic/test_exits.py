@@ -73,7 +73,6 @@ def test_a_worker_that_is_killed_again_and_again_ends_the_run_and_those_beside_i
 
     def die(made: Scene) -> None:
         nonlocal now
-        made.run.journal.change(generation=1)
         for attempt in range(6):  # each is forgotten when the next one comes
             made.ends(f"b0.1.{attempt}", -9)
             now += exits.FORGOTTEN_SECONDS + 1
@@ -88,20 +87,26 @@ def test_a_worker_that_is_killed_again_and_again_ends_the_run_and_those_beside_i
     scene(die)
 
 
+@pytest.mark.parametrize("generation", [0, 5])
 def test_a_worker_that_is_killed_while_it_loads_is_not_started_again_for_ever(
-    scene: Play, monkeypatch: pytest.MonkeyPatch
+    scene: Play, monkeypatch: pytest.MonkeyPatch, generation: int
 ) -> None:
-    """The node's memory is too small for the data, some minutes after each start."""
+    """The node's memory is too small for the data, some minutes after each start; or for the checkpoint."""
     now = 0.0
     monkeypatch.setattr(exits, "time", SimpleNamespace(monotonic=lambda: now))
 
     def die(made: Scene) -> None:
         nonlocal now
-        for attempt in range(exits.RESTARTS + 1):
+        made.run.journal.change(generation=generation)  # of before all began again
+        for attempt in range(1, exits.RESTARTS + 1):
+            made.ends(f"b0.1.{attempt}", -9)  # long before, while it trained
+        now += 600.0
+        made.acting.restart_all()
+        for attempt in range(10, exits.RESTARTS + 11):
             assert not made.run.ended.done()
             made.ends(f"b0.1.{attempt}", -9)
             now += 600.0
-        assert made.run.ended.result().message == "worker b0.1.3 on n0 was ended by signal 9 4 times"
+        assert made.run.ended.result().message == "worker b0.1.13 on n0 was ended by signal 9 4 times"
 
     scene(die)
 
