@@ -25,7 +25,7 @@ _TTYS = r"(?:notty|pts/\d+|tty\w+)(?:,(?:pts/\d+|tty\w+))*"
 _MONITOR = r" \[(?:priv|postauth)\]"
 _TITLE = re.compile(rf"sshd(?:-session)?: (?P<user>\S+?)(?:@(?P<ttys>{_TTYS}))?(?P<monitor>{_MONITOR})?")
 _WORKER = re.compile(r"(?:\S*/)?ssm-session-worker (?P<session>[\w+=,.@-]{1,128})(?: .*)?")
-_PID_START = re.compile(r"\d+-\d{1,16}")
+_PID_START = re.compile(r"[1-9]\d*-[1-9]\d{0,15}")  # Session Manager's have 17 signs there
 _MULTIPLEXERS = ("tmux: client", "screen")
 MOST_WAITING = 20
 """Of one person's tmux and screen: anybody can make processes of these names, more than a report holds."""
