@@ -41,6 +41,8 @@ class FolderFiles:
         return values
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
+        if (self.path / name).is_char_device():
+            return []  # what is led to /dev/full or /dev/zero has no end
         # A full disk can tear a line; the others are still true.
         text = self._text(name) or ""
         parsed = (_object_or_none(line) for line in text.splitlines())
