@@ -300,6 +300,16 @@ def test_the_file_that_lifts_limits_is_told_in_the_audit_trail(rig: LoginRig) ->
         assert (entry["subject"], entry["after"]) == ("front-1", True)
     finally:
         file.unlink()
+    until(lambda: not is_unlimited(rig, "front-1") or None, 20)  # its agent looks now and then
+
+
+def is_unlimited(rig: LoginRig, node: str) -> bool:
+    """Whether the service has heard that a node's limits are lifted."""
+    return any(
+        each["unlimited"]
+        for each in rig.service.ask("GET", "/v1/login/nodes")["nodes"]
+        if each["name"] == node
+    )
 
 
 def test_a_department_fills_up_over_ssh_and_session_manager_together(
