@@ -20,6 +20,13 @@ from hpctools.errors import ElasticError
 SPEC = RunSpec("t-1", "t", "nlp1", "", 1, 3, 1, ("true",), "/", (), "/r.sh", "now")
 
 
+def begin_in_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is in the folder `start`, beside which there is `output`."""
+    for name in ("start", "output"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "start")
+
+
 def test_a_policys_folder_is_found_by_the_coordinator_and_by_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,9 +67,7 @@ def test_a_program_that_goes_to_another_folder_saves_where_it_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script that changes to a folder for its output, of a new name each time."""
-    for name in ("start", "output"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / "start")
+    begin_in_start(tmp_path, monkeypatch)
     training = Training(elastic.Checkpoint(folder="saved", every_seconds=0, every_steps=1))
     monkeypatch.chdir(tmp_path / "output")
     training.run(until=3)
@@ -84,9 +89,7 @@ def test_a_home_of_nobody_is_told_as_that(tmp_path: Path, field: str) -> None:
 def test_what_it_begins_from_is_where_the_program_was_when_it_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("start", "output"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / "start")
+    begin_in_start(tmp_path, monkeypatch)
     Training(elastic.Checkpoint(folder="saved", every_seconds=0, every_steps=1)).run(until=3)
     training = Training(elastic.Checkpoint(resume_from="saved"), seed=1)
     monkeypatch.chdir(tmp_path / "output")
