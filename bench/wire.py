@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import fcntl
 import os
 import select
+import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 TUN = Path("/dev/net/tun")
@@ -63,7 +65,33 @@ def _waiting(device: int) -> Iterator[bytes]:
             yield os.read(device, 2 * MTU)
 
 
-if __name__ == "__main__":
+def _is_in_use() -> bool:
+    """Whether this is no network that was made for us: in that nothing leads anywhere yet."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as looked:
+        try:
+            looked.connect(("127.0.0.1", 9))  # which sends nothing
+        except OSError as error:
+            return error.errno != errno.ENETUNREACH
+    return True
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a command over the line; its exit code."""
+    usage = "unshare --net -- python -m bench.wire SECONDS COMMAND ..."
+    try:
+        seconds, command = float(argv[0]), list(argv[1:])
+    except (IndexError, ValueError):
+        seconds, command = 0.0, []
+    if not command:
+        print(f"bench.wire: seconds and a command are missing: {usage}", file=sys.stderr)
+        return 2
+    if _is_in_use():
+        print(f"bench.wire: this network is in use and stays as it is: {usage}", file=sys.stderr)
+        return 2
     line = lay()
-    threading.Thread(target=hold_back, args=(line, float(sys.argv[1])), daemon=True).start()
-    sys.exit(subprocess.run(sys.argv[2:], check=False).returncode)
+    threading.Thread(target=hold_back, args=(line, seconds), daemon=True).start()
+    return subprocess.run(command, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

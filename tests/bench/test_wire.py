@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bench.wire import TUN
+from bench.wire import TUN, main
 
 ONE_WAY = 0.02
 SIZE = 300_000
@@ -48,3 +48,15 @@ def test_a_connection_and_an_answer_take_a_round_trip_each_and_all_comes_as_it_w
 def test_the_command_s_exit_code_is_passed_on() -> None:
     words = ["unshare", "--net", "--", sys.executable, "-m", "bench.wire", "0.001", "sh", "-c", "exit 7"]
     assert subprocess.run(words, timeout=60, check=False).returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [((), "seconds and a command are missing"), (("soon", "true"), "seconds and a command are missing"),
+     (("1", "true"), "this network is in use")],
+)  # fmt: skip
+def test_a_network_that_is_in_use_stays_as_it_is(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert main(words) == 2
+    assert f"bench.wire: {said}" in capsys.readouterr().err
