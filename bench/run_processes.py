@@ -45,7 +45,7 @@ def processes(belongs: Callable[[int], bool], run_dir: str) -> Iterator[Proc]:
             # srun and the bash that starts a killed agent again have the same words.
             agent = {"--run-dir", run_dir} <= set(words) and Path(words[0]).name.startswith("python")
             of_run = environ.get("HPCTOOLS_RUN_DIR") == run_dir
-            worker = of_run and ("HPCTOOLS_WORKER" in environ or _is_forked(pid, words))
+            worker = of_run and ("HPCTOOLS_WORKER" in environ or _is_forked(pid))
             if not (agent or worker) or not belongs(pid):
                 continue
         except OSError:
@@ -55,11 +55,10 @@ def processes(belongs: Callable[[int], bool], run_dir: str) -> Iterator[Proc]:
         yield Proc(pid, "worker" if worker else "agent", environ.get("SLURMD_NODENAME", ""), baseline)
 
 
-def _is_forked(pid: int, words: Sequence[str]) -> bool:
-    """Whether it is a worker that its node's fork server has forked: it has the server's words."""
+def _is_forked(pid: int) -> bool:
+    """Whether it is a worker that its node's fork server has forked."""
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    theirs = Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    return SERVER in words and theirs == words
+    return SERVER in Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace").split("\0")
 
 
 def on_node(node: str, within: str) -> Iterator[int]:
