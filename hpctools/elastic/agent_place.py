@@ -39,7 +39,7 @@ class Place:
                 "the agent runs outside a Slurm job step",
                 "start it with srun; hp-submit --nodes MIN:MAX does",
             ) from None
-        return cls(role, job_id, index, environ.get("SLURMD_NODENAME") or socket.gethostname())
+        return cls(role, job_id, index, own_node(environ))
 
     @property
     def is_baseline(self) -> bool:
@@ -69,3 +69,8 @@ def placed(place: Place, folder: RunFolder) -> Place:
     """The place, with what the run's folder knows: whether its baseline job is a later one."""
     first = next((job.job_id for job in folder.jobs() if job.role == "baseline"), place.job_id)
     return replace(place, later=place.is_baseline and first != place.job_id)
+
+
+def own_node(environ: Mapping[str, str]) -> str:
+    """The name of this node: Slurm's, else the machine's own."""
+    return environ.get("SLURMD_NODENAME") or socket.gethostname()

@@ -1,11 +1,14 @@
-"""Every so many steps each rank's parts are copied, and its neighbour gets them, too: one worker may be lost.
+"""Every so many steps each rank's parts are copied, also to another node: a node may be lost.
 
 The state of before the loss is then put together from the copies of all, without storage. A rank then holds
-its parts three times: as they are, as they were, and those of the rank before it.
+its parts three times: as they are, as they were, and those of one other rank.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,28 +56,49 @@ class Copies:
         self._newer = tuple(each for each in self._newer if each.version.step <= step)
 
 
-def exchange_copies(group: Group, own: PartSet) -> tuple[PartSet, ...]:
-    """Send a copy of our parts to the next rank; blocks.
+def exchange_copies(group: Group, own: PartSet, node: str) -> tuple[PartSet, ...]:
+    """Send a copy of our parts to a rank on another node, where there is one; blocks.
 
     Args:
         own: tensors that nobody changes meanwhile.
+        node: ours, by its name.
 
     Returns:
-        Our own copy, with its unsharded state, and that of the rank before us.
+        Our own copy, with its unsharded state, and that of the rank whose copies we keep.
 
     Raises:
         RuntimeError: a peer is gone.
     """
-    told = collectives.exchange_bytes(group, layout.encode_message(own.parts))
-    before, behind = (group.rank - 1) % group.world, (group.rank + 1) % group.world
-    parts = layout.decode_message(told[before])
+    message = json.dumps([node, layout.encode_parts(own.parts)], separators=(",", ":")).encode()
+    told = [json.loads(each) for each in collectives.exchange_bytes(group, message)]
+    behind = keepers([each[0] for each in told])
+    before, keeper = behind.index(group.rank), behind[group.rank]
+    parts = layout.decode_parts(told[before][1])
     tensors = {name: torch.empty(part.sizes, dtype=part.torch_dtype) for name, part in parts.items()}
     sent = [each for each in own.tensors.values() if each.numel()]
     received = [each for each in tensors.values() if each.numel()]
     works = [group.receive(each.view(-1).view(torch.uint8), before, COPY) for each in received]
-    works += [group.send(each.reshape(-1).view(torch.uint8), behind, COPY) for each in sent]
+    works += [group.send(each.reshape(-1).view(torch.uint8), keeper, COPY) for each in sent]
     await_all(works)
     return own, PartSet(own.version, parts, tensors)
+
+
+def keepers(nodes: Sequence[str]) -> list[int]:
+    """Which rank keeps the copies of each; every rank keeps those of one.
+
+    With the ranks of each node in a row, it is the one that comes as many places later as the fullest node
+    has ranks: on another node, unless that one has more than half of all ranks.
+
+    Args:
+        nodes: of each rank.
+    """
+    ranks = sorted(range(len(nodes)), key=lambda rank: (nodes.index(nodes[rank]), rank))
+    fullest = max(Counter(nodes).values())
+    step = fullest if fullest < len(nodes) else 1
+    keeper = [0] * len(nodes)
+    for at, rank in enumerate(ranks):
+        keeper[rank] = ranks[(at + step) % len(nodes)]
+    return keeper
 
 
 def copy_of(living: PartSet) -> PartSet:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import default_collate
 
+from hpctools.elastic.agent_place import own_node
 from hpctools.elastic.checkpoint import Checkpoint
 from hpctools.elastic.checkpoint.desks import LoneDesk, RunDesk, RunLine
 from hpctools.elastic.checkpoint.keeper import Desk
@@ -80,7 +81,8 @@ class ShardedLoader(Loader):
         checkpoint: where and how often the training is saved, and what it begins from; every worker writes
             its own shards. None: as the run was submitted; without a run not at all.
         copy_steps: after every so many steps each worker's shards are copied, to its own memory and to
-            another worker's: when one worker is lost, all go back to the copies, and no storage is needed.
+            one's on another node: when a worker or a node is lost, all go back to the copies, and no storage
+            is needed.
             Takes twice the memory of the shards, four times while copying. 0: no copies.
         mode: `fast`, or `exact`: the same bits on any number of workers. Needs torch 2.9, gradients that are
             added up in the type of the parameters, an optimizer that treats each element by itself (AdamW,
@@ -153,6 +155,7 @@ class ShardedLoader(Loader):
             folder=None if spec is None else RunFolder(os.environ[RUN_DIR]).path,
             saved=self._shard_keeper,
             copy_steps=copy_steps,
+            node=own_node(os.environ),
         )
         self._shards = Shards(setting, self)
         if spec is None:

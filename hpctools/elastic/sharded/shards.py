@@ -57,6 +57,7 @@ class Setting:
         folder: that all nodes share; None without a run.
         saved: None when there are no checkpoints.
         copy_steps: steps from one copy of the parts to the next; 0: none.
+        node: ours, by its name.
     """
 
     build: Build
@@ -67,6 +68,7 @@ class Setting:
     folder: Path | None = None
     saved: Saved | None = None
     copy_steps: int = 0
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Shards:
 
     Attributes:
         torn: the present parts are not to be trusted, because the group broke while they were changed.
-        copies: parts as they were some steps ago, our own and a neighbour's.
+        copies: parts as they were some steps ago, our own and another worker's.
         detail: how the last move was done.
     """
 
@@ -170,7 +172,7 @@ class Shards:
             return
         own = copy_of(living)
         try:
-            made = collective(lambda group: exchange_copies(group, own))
+            made = collective(lambda group: exchange_copies(group, own, self._setting.node))
         except RuntimeError as error:
             self.group.void, self.group.error = True, error
             return

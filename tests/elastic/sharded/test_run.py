@@ -74,6 +74,23 @@ def test_grow_shrink_and_a_worker_that_is_killed(
     assert not run.events("resumed"), "so no checkpoint was read"
 
 
+@pytest.mark.slow
+def test_a_whole_node_is_killed(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
+    """Two workers a node, neighbours in rank: the copies of both are on the other node, and are enough."""
+    together = ("--copy-every", "2", "--await-world", "4")
+    with make_run((1, 2), *together, workers_per_node=2) as run:
+        run.capacity = 1
+        run.wait_for_world(4)
+        run.wait_for_steps(3)
+        run.lose_replica(1000)
+        run.wait_for_world(2)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert [each.detail["to"] for each in run.events("resize") if each.detail["recovered"]] == [2]
+    assert not run.events("resumed"), "so no checkpoint was read"
+
+
 @pytest.mark.parametrize(
     "more",
     [

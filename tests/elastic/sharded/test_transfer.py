@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from rank_threads import everywhere, linked
 from test_layout import VERSION, parts_of, tensors_of
 
 from hpctools.elastic.group import Group
 from hpctools.elastic.sharded import collectives, moving, part_files
-from hpctools.elastic.sharded.copies import Copies, copy_of, exchange_copies
+from hpctools.elastic.sharded.copies import Copies, copy_of, exchange_copies, keepers
 from hpctools.elastic.sharded.layout import Part, Version
 from hpctools.elastic.sharded.moving import Carried, PartSet, Wanted
 
@@ -128,19 +130,37 @@ def test_collectives_are_those_of_torch() -> None:
         assert got["messages"] == [b"\0", b"\0\1", b"\0\1\2"]
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_any_worker_may_be_lost_when_there_are_copies(world: int) -> None:
+@pytest.mark.parametrize(
+    ("nodes", "lost"),
+    [
+        *[("ab", "0"), ("ab", "1"), ("abc", "0"), ("abc", "1"), ("abc", "2"), ("aaa", "1")],
+        *[("aabb", "01"), ("aabb", "23"), ("abab", "02"), ("aabbcc", "23"), ("aabcc", "34")],
+    ],
+)
+def test_any_worker_and_any_node_may_be_lost_when_there_are_copies(nodes: str, lost: str) -> None:
     """The others have all parts, and the unsharded state, and give them to who is left."""
+    world, gone = len(nodes), {int(rank) for rank in lost}
     made = everywhere(
-        [lambda g=g: exchange_copies(g, copy_of(held_by(g.rank, world))) for g in linked(world)]  # type: ignore[misc]
+        [
+            lambda g=g: exchange_copies(g, copy_of(held_by(g.rank, world)), nodes[g.rank])  # type: ignore[misc]
+            for g in linked(world)
+        ]
     )
-    for lost in range(world):
-        held = [list(each) for rank, each in enumerate(made) if rank != lost]
-        wanted = [rooms_for(rank, world - 1) for rank in range(world - 1)]
-        groups = linked(world - 1, number=2 + lost)
-        everywhere([lambda g=g: carry(g, held[g.rank], wanted[g.rank]) for g in groups])  # type: ignore[misc] # noqa: B023
-        for each in wanted:
-            assert_filled(each)
+    held = [list(each) for rank, each in enumerate(made) if rank not in gone]
+    wanted = [rooms_for(rank, len(held)) for rank in range(len(held))]
+    everywhere([lambda g=g: carry(g, held[g.rank], wanted[g.rank]) for g in linked(len(held), number=2)])  # type: ignore[misc]
+    for each in wanted:
+        assert_filled(each)
+
+
+@given(st.lists(st.sampled_from("abcde"), min_size=2, max_size=12))
+def test_copies_are_kept_on_other_nodes_as_far_as_there_are_any(nodes: list[str]) -> None:
+    """By everybody once; by as many elsewhere as there can be, when each keeps those of one."""
+    behind, fullest = keepers(nodes), max(map(nodes.count, nodes))
+    assert sorted(behind) == list(range(len(nodes)))
+    assert all(keeper != rank for rank, keeper in enumerate(behind))
+    elsewhere = sum(nodes[keeper] != nodes[rank] for rank, keeper in enumerate(behind))
+    assert elsewhere == min(len(nodes), 2 * (len(nodes) - fullest))
 
 
 def test_copies_are_kept_until_everybody_has_the_next_ones() -> None:
