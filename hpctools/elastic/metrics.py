@@ -16,6 +16,9 @@ NORM_SECONDS = 0.5
 MOST_STEPS = 256
 """Of so many steps, the newest, a number is told with one sign of life: a thousand steps a second, 8 kB."""
 LOSS = "loss"
+GRAD_NORM, GRAD_FINITE = "grad_norm", "grad_finite"
+OF_ALL = (LOSS, GRAD_NORM, GRAD_FINITE)
+"""What comes of all workers' samples together, whoever tells it."""
 
 Steps = deque[tuple[int, float]]
 
@@ -81,7 +84,7 @@ class Metrics:
                 self._first_bad = number
             if measured is not None:
                 self._measured = now
-                self._numbers |= {"grad_norm": measured, "grad_finite": float(math.isfinite(measured))}
+                self._numbers |= {GRAD_NORM: measured, GRAD_FINITE: float(math.isfinite(measured))}
 
     def forget(self) -> None:
         """The state is another one: what was bad is behind, and what is not told yet is of steps given up."""

@@ -214,14 +214,14 @@ def test_sizes(policy, sizes):
             "metrics:\n  nonFinite: {metrics: [grad_norm, loss], do: [restartProcess]}\n"
             "  lossSpike:\n    do: [replaceNode, excludeNode]\n"
             "  rules:\n    - {name: a, metric: other, metricThreshold: 1, operator: gt, do: [replaceNode]}\n"
-            "    - {name: b, metric: loss, metricThreshold: 1, operator: gt, do: [replaceNode]}\n",
+            "    - {name: b, metric: grad_norm, metricThreshold: 1, operator: gt, do: [replaceNode]}\n",
             [
-                f"p.yaml line {line}: metrics.{rule}.do: nobody is to blame for the loss, which is one for "
+                f"p.yaml line {line}: metrics.{rule}.do: nobody is to blame for {what} one for "
                 f"all workers, and {rungs} done to who is; add rollBack, restartAll or fail"
-                for line, rule, rungs in (
-                    (3, "nonFinite", "restartProcess is"),
-                    (5, "lossSpike", "replaceNode, excludeNode are"),
-                    (8, "rules[1]", "replaceNode is"),
+                for line, rule, what, rungs in (
+                    (3, "nonFinite", "the loss and grad_norm, which are", "restartProcess is"),
+                    (5, "lossSpike", "the loss, which is", "replaceNode, excludeNode are"),
+                    (8, "rules[1]", "grad_norm, which is", "replaceNode is"),
                 )
             ],
         ),

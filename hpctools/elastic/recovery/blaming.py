@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hpctools.elastic.metrics import LOSS
+from hpctools.elastic.metrics import LOSS, OF_ALL
 from hpctools.elastic.recovery.settings import OF_A_CULPRIT, Recovery
 
 
@@ -17,18 +17,28 @@ def without_a_rung(recovery: Recovery) -> list[str]:
         A line for each such rule, which begins with its place in the file.
     """
     return [
-        f"{place}: nobody is to blame for the loss, which is one for all workers, and {', '.join(do)} "
+        f"{place}: nobody is to blame for {_words(names)} one for all workers, and {', '.join(do)} "
         f"{'is' if len(do) == 1 else 'are'} done to who is; add rollBack, restartAll or fail"
-        for place, do in _of_the_loss(recovery)
-        if recovery.enforce and not set(do).difference(OF_A_CULPRIT)
+        for place, names, do in _of_all(recovery)
+        if recovery.enforce and names and not set(do).difference(OF_A_CULPRIT)
     ]
 
 
-def _of_the_loss(recovery: Recovery) -> Iterator[tuple[str, tuple[str, ...]]]:
-    if recovery.non_finite is not None and LOSS in recovery.non_finite.metrics:
-        yield "metrics.nonFinite.do", recovery.non_finite.do
-    if recovery.spike is not None and recovery.spike.metric == LOSS:
-        yield "metrics.lossSpike.do", recovery.spike.do
+def _of_all(recovery: Recovery) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Each rule's place, its numbers that are one for all workers, and what it names to be done."""
+    if (finite := recovery.non_finite) is not None:
+        yield "metrics.nonFinite.do", _one_for_all(*finite.metrics), finite.do
+    if (spike := recovery.spike) is not None:
+        yield "metrics.lossSpike.do", _one_for_all(spike.metric), spike.do
     for place, rule in enumerate(recovery.metrics):
-        if rule.metric == LOSS:
-            yield f"metrics.rules[{place}].do", rule.do
+        yield f"metrics.rules[{place}].do", _one_for_all(rule.metric), rule.do
+
+
+def _one_for_all(*names: str) -> tuple[str, ...]:
+    return tuple(name for name in OF_ALL if name in names)
+
+
+def _words(names: tuple[str, ...]) -> str:
+    """`the loss, which is`; `the loss and grad_norm, which are`."""
+    said = " and ".join("the loss" if name == LOSS else name for name in names)
+    return f"{said}, which {'is' if len(names) == 1 else 'are'}"

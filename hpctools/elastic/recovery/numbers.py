@@ -7,7 +7,7 @@ import statistics
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from hpctools.elastic.metrics import LOSS
+from hpctools.elastic.metrics import LOSS, OF_ALL
 from hpctools.elastic.recovery.findings import Finding
 from hpctools.elastic.recovery.settings import MetricRule, NonFinite, Spike
 from hpctools.elastic.watchers import Report, View
@@ -54,11 +54,11 @@ def _whose(report: Report, name: str) -> str:
 
 
 def _blamed(report: Report, name: str) -> tuple[str, str]:
-    """Worker and node that are to blame for a number, empty for the loss.
+    """Worker and node that are to blame for a number, empty for what comes of all workers' samples.
 
     Else it would be who told it first, and another one's would be at the first rung again.
     """
-    return ("", "") if name == LOSS else (report.worker, report.node)
+    return ("", "") if name in OF_ALL else (report.worker, report.node)
 
 
 def _told(report: Report, name: str) -> Sequence[tuple[int, float]]:

@@ -322,9 +322,9 @@ def test_steps_that_come_again_after_a_step_back_are_looked_at_again() -> None:
 
 
 def test_metric_rules_count_for_each_worker() -> None:
-    metrics = Metrics((MetricRule("gradients", "grad_norm", Threshold(2.5, "gt", 2)),))
-    assert metrics.heard(0.0, beat(1, "w0", grad_norm=3.0)) == []
-    assert metrics.heard(0.0, beat(1, "w1", grad_norm=3.0)) == []
-    assert metrics.heard(0.0, beat(2, "w1", grad_norm=2.5)) == []
-    (found,) = metrics.heard(0.0, beat(2, "w0", grad_norm=math.nan))
+    metrics = Metrics((MetricRule("gradients", "mine", Threshold(2.5, "gt", 2)),))
+    assert metrics.heard(0.0, beat(1, "w0", mine=3.0)) == []
+    assert metrics.heard(0.0, beat(1, "w1", mine=3.0)) == []
+    assert metrics.heard(0.0, beat(2, "w1", mine=2.5)) == []
+    (found,) = metrics.heard(0.0, beat(2, "w0", mine=math.nan))
     assert (found.cause, found.name, found.worker, found.node) == ("metric", "gradients", "w0", "node-of-w0")

@@ -158,17 +158,25 @@ def test_where_nothing_at_all_is_kept_all_begin_again_and_print_what_they_print_
     assert quiet(watcher, 6, generation=2) != []
 
 
-@pytest.mark.parametrize(("rule", "value"), [({"nonFinite": True}, math.nan), ({"rules": [HIGH]}, 90.0)])
-def test_what_is_wrong_with_the_loss_blames_no_node_whoever_tells_it_first(
-    rule: dict[str, Any], value: float, tmp_path: Path
+@pytest.mark.parametrize("name", ["loss", "grad_norm", "grad_finite"])
+@pytest.mark.parametrize("finite", [False, True])
+def test_what_is_wrong_with_a_number_of_all_blames_no_node_whoever_tells_it_first(
+    name: str, finite: bool, tmp_path: Path
 ) -> None:
-    """It is one for all: told by another worker the next time, it is the same finding's next rung."""
+    """Told by another worker the next time, it is the same finding's next rung."""
+    rule = {"rules": [{**HIGH, "metric": name}]} if finite else {"nonFinite": {"metrics": [name]}}
     watcher, _ = made(tmp_path, {"metrics": rule, "runPolicy": {"mode": "enforce"}})
+
+    def report(step: int, worker: str) -> Report:
+        value = 90.0 if finite else math.nan
+        in_steps = {name: ((step, value),)} if name == "loss" else {}
+        return Report("beat", f"w{worker}", f"n{worker}", step, {name: value}, in_steps)
+
     watcher.tick(0.0, view(5))
-    (first,) = watcher.heard(0.1, loss(6, value))
+    (first,) = watcher.heard(0.1, report(6, "0"))
     assert isinstance(first, RollBack)
     watcher.tick(3.0, view(5, generation=2))
-    (action,) = watcher.heard(3.1, replace(loss(7, value), worker="w1", node="n1"))
+    (action,) = watcher.heard(3.1, report(7, "1"))
     assert isinstance(action, RestartAll)
 
 
