@@ -72,6 +72,7 @@ class Oidc:
         claim, listed = self._provider.username_claim, claims.get(self._provider.groups_claim)
         groups = [group for group in listed if _name(group)] if isinstance(listed, list) else []
         user = _name(claims.get(claim)) if claim else None
+        user = None if user is None or ":" in user else user  # as passwd(5) has them
         return Person(claims["sub"], user, tuple(groups), self._provider.issuer)
 
     def vouches(self, person: Person) -> bool:

@@ -33,8 +33,8 @@ class Person:
 
     @property
     def name(self) -> str:
-        """As the audit trail has it."""
-        return f"oidc:{self.user or self.subject}"
+        """As the audit trail has it: a guest's is nobody's account, whatever the provider calls them."""
+        return f"oidc:{self.user}" if self.user else f"oidc:sub:{self.subject}"
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,11 @@ class Principal:
     """Who asks.
 
     Attributes:
-        name: a token's name, `user:NAME:` and the name of a person's token, or `oidc:` and a user's name; it
-            stands in the audit trail.
+        name: a token's name, `user:NAME:` and the name of a person's token, `oidc:` and a user's name, or
+            `oidc:sub:` and what the provider calls a guest; it stands in the audit trail.
         grants: what they may do, and where.
         acting: the scope that the route asks for.
-        unnamed: the provider does not say their Unix account; `name` has its own name of them, which may be
-            somebody else's account.
+        unnamed: the provider does not say their Unix account.
     """
 
     name: str
@@ -72,7 +71,7 @@ class Principal:
         if self.unnamed:
             return None
         if self.name.startswith(OIDC):
-            return self.name.removeprefix(OIDC)  # whole: the provider's subjects may have colons
+            return self.name.removeprefix(OIDC)
         if self.name.startswith(PERSONAL):
             return self.name.removeprefix(PERSONAL).partition(":")[0]
         return None

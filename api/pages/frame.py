@@ -91,7 +91,7 @@ def frame(
     dated = f"?period={spell_period(period)}" if period else ""
     return Frame(
         cluster=site.cluster,
-        visitor=visitor.name.removeprefix("oidc:"),
+        visitor=visitor.name.removeprefix("oidc:").removeprefix("sub:"),
         navigation=tuple(
             Link(place.label, place.path + (dated if place.dated else ""), place.path == here)
             for place in NAVIGATION

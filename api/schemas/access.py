@@ -96,8 +96,8 @@ class AuditOut(BaseModel):
     id: int = Field(examples=[17])
     at: datetime = Field(examples=["2026-11-21T12:00:00Z"])
     principal: str = Field(
-        description="A token's name (a person's own: `user:USER:NAME`), `oidc:USER`, or `operator:USER` for "
-        "work on the server itself.",
+        description="A token's name (a person's own: `user:USER:NAME`), `oidc:USER` (`oidc:sub:SUBJECT` "
+        "of who has no account), or `operator:USER` for work on the server itself.",
         examples=["nlp-head"],
     )
     action: str = Field(examples=["token.create"])

@@ -139,14 +139,25 @@ def test_whom_the_claims_name(
     assert names(oidc.verify(signed({**claims, **change}), PEOPLE, NOW)) == opened
 
 
-@pytest.mark.parametrize(("uid", "user"), [("ben", "ben"), (None, None), ("ben\n", None), (["ben"], None)])
+@pytest.mark.parametrize(
+    ("uid", "user", "name"),
+    [
+        ("anna", "anna", "oidc:anna"),
+        (None, None, "oidc:sub:anna"),
+        ("ben\n", None, "oidc:sub:anna"),
+        (["ben"], None, "oidc:sub:anna"),
+        ("sub:anna", None, "oidc:sub:anna"),
+    ],
+)
 def test_the_providers_own_name_of_somebody_is_no_unix_account(
-    oidc: Oidc, claims: dict[str, Any], uid: Any, user: str | None
+    oidc: Oidc, claims: dict[str, Any], uid: Any, user: str | None, name: str
 ) -> None:
-    """A guest whose subject is `anna` saw and ended the sessions of Anna's account on login nodes."""
+    """A guest whose subject is `anna` saw and ended the sessions of Anna's account on login nodes, stood in
+    the audit trail as she does, and might have answers that are kept for her requests.
+    """
     principal = oidc.verify(signed({**claims, "sub": "anna", "uid": uid, "groups": ["lab-b"]}), PEOPLE, NOW)
     assert principal is not None
-    assert principal.user == user
+    assert (principal.user, principal.name) == (user, name)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,6 @@ def test_a_route_that_writes_opens_only_what_may_be_written(site: Any) -> None:
     ("name", "user"),
     [
         ("oidc:nlp1", "nlp1"),
-        ("oidc:nlp1:f-81", "nlp1:f-81"),  # a provider's subject, which is nobody's account
         ("user:nlp1:laptop", "nlp1"),
         ("nlp1", None),
         ("operator:nlp1", None),
