@@ -16,8 +16,10 @@ from hpctools.slurm.versions import preempts_youngest_first
 ASK_SECONDS = 5.0
 _QOS = (
     "Name,GraceTime,GrpTRES,MaxTRES,MaxTRESPU,GrpJobs,GrpSubmit,MaxJobsPU,MaxSubmitPU,MaxWall,"
-    "Preempt,PreemptMode,Flags,MaxTRESMins"
+    "Preempt,PreemptMode,Flags,MaxTRESMins,UsageFactor"
 )
+WALL = "wall"
+"""The time of jobs, as if it were a TRES of which each has one: GrpWall is its GrpTRESMins."""
 _QUESTIONS = {
     "qos": ("sacctmgr", "-nP", "show", "qos", f"format={_QOS}"),
     "associations": (
@@ -29,7 +31,7 @@ _QUESTIONS = {
         "user={user}",
         "format=Account,QOS,DefaultQOS",
     ),
-    "limits": ("scontrol", "--oneliner", "show", "assoc_mgr", "users={user}", "flags=assoc"),
+    "limits": ("scontrol", "--oneliner", "show", "assoc_mgr", "users={user}", "flags=assoc,qos"),
     "partitions": ("scontrol", "--all", "--oneliner", "show", "partition"),
     "config": ("scontrol", "show", "config"),
 }
@@ -48,7 +50,8 @@ class Bounds:
         group_jobs, group_submitted: the same for all users together.
         minutes: longest time limit of a job.
         job_minutes: TRES minutes that one job may use (MaxTRESMins): its TRES times its time limit.
-        used: TRES minutes that all jobs may use together (GrpTRESMins), each with what they have used.
+        used: TRES minutes that all jobs may use together (GrpTRESMins, GrpWall), with what they have used.
+        running: TRES minutes that all jobs that run may have left together (GrpTRESRunMins).
     """
 
     of: str
@@ -62,6 +65,7 @@ class Bounds:
     minutes: int | None = None
     job_minutes: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    running: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,8 @@ class Limits:
         beyond_times: QoS whose jobs may be longer than their partition's MaxTime.
         kill_wait: seconds between SIGTERM and SIGKILL of a job that is ended (KillWait).
         over_partitions: QoS whose limits go before those of their partition's QoS.
+        usage_factors: as how many minutes one of a job's counts, by its QoS (UsageFactor).
+        asked_with_factor: QoS whose jobs are also compared so before they start (UsageFactorSafe).
     """
 
     user: str
@@ -149,6 +155,8 @@ class Limits:
     beyond_times: frozenset[str] = frozenset()
     kill_wait: int = 30
     over_partitions: frozenset[str] = frozenset()
+    usage_factors: Mapping[str, float] = field(default_factory=dict)
+    asked_with_factor: frozenset[str] = frozenset()
 
     def account(self, name: str | None) -> Account | None:
         """An account of the user by its name (whose case Slurm ignores), or the default one; None: none."""
@@ -204,12 +212,12 @@ def _ask(words: tuple[str, ...], user: str) -> str:
 def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
     """Read what the commands of `read_limits` printed, by what was asked."""
     rows = [line.split("|") for line in answers["qos"].splitlines() if line.count("|") >= 9]
-    config = parse.config(answers["config"])
+    config, together = parse.config(answers["config"]), _qos_together(answers["limits"])
     return Limits(
         user=user,
         enforced=frozenset(config.get("AccountingStorageEnforce", "").lower().split(",")),
         accounts=tuple(_accounts(user, answers["associations"], answers["limits"])),
-        qos={row[0]: _qos(row) for row in rows},
+        qos={row[0]: _qos(row, together.get(row[0], {})) for row in rows},
         grace={row[0]: _seconds(row[1]) for row in rows},
         partitions=dict(
             _times(line) for line in answers["partitions"].splitlines() if "PartitionName=" in line
@@ -221,6 +229,10 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         beyond_times=_flagged(rows, "PartitionTimeLimit"),
         kill_wait=_first_number(config.get("KillWait", ""), Limits.kill_wait),
         over_partitions=_flagged(rows, "OverPartQOS"),
+        usage_factors={
+            row[0]: float(row[14]) for row in rows if re.fullmatch(r"\d+\.\d+", "".join(row[14:15]))
+        },
+        asked_with_factor=_flagged(rows, "UsageFactorSafe"),
     )
 
 
@@ -243,7 +255,15 @@ def _precedence(rows: list[list[str]]) -> Precedence:
     )
 
 
-def _qos(row: list[str]) -> Bounds:
+def _qos_together(text: str) -> dict[str, dict[str, str]]:
+    """What all jobs of each QoS may use together, with what they have used, in Slurm's words."""
+    records = [
+        dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines() if line.startswith("QOS=")
+    ]
+    return {each["QOS"].rpartition("(")[0]: each for each in records}
+
+
+def _qos(row: list[str], together: Mapping[str, str]) -> Bounds:
     name, _, group, job, user, group_jobs, group_submitted, jobs, submitted, wall = row[:10]
     return Bounds(
         of=f"QoS {name}",
@@ -255,7 +275,9 @@ def _qos(row: list[str]) -> Bounds:
         group_jobs=_count(group_jobs),
         group_submitted=_count(group_submitted),
         minutes=parse.minutes(wall),
-        job_minutes=_tres(",".join(row[13:])),
+        job_minutes=_tres(",".join(row[13:14])),
+        used=_used_together(together),
+        running=_tres(together.get("GrpTRESRunMins", "")),
     )
 
 
@@ -306,6 +328,7 @@ def _group_bounds(name: str, record: Mapping[str, str]) -> Bounds:
         group_jobs=limits.group_jobs,
         group_submitted=limits.group_submitted,
         used=limits.used,
+        running=limits.running,
     )
 
 
@@ -320,13 +343,14 @@ def _bounds(of: str, record: Mapping[str, str]) -> Bounds:
         group_submitted=_count(record.get("GrpSubmitJobs", "")),
         minutes=_count(record.get("MaxWallPJ", "")),
         job_minutes=_tres(record.get("MaxTRESMinsPJ", "")),
-        used=_used(record.get("GrpTRESMins", "")),
+        used=_used_together(record),
+        running=_tres(record.get("GrpTRESRunMins", "")),
     )
 
 
 def _tres(text: str) -> dict[str, int]:
     """`cpu=640(0),mem=N(0),gres/gpu=48` as numbers; what has no number has no limit."""
-    found = re.findall(r"([^,=]+)=(\d+)(?:\(\d+\))?(?=,|$)", text)
+    found = re.findall(r"([^,=]+)=(\d+)(?:\([\d.]+\))?(?=,|$)", text)
     return {name: int(value) for name, value in found}
 
 
@@ -334,6 +358,10 @@ def _used(text: str) -> dict[str, tuple[int, float]]:
     """`cpu=N(328),gres/gpu=100(3)`: limits that there are, with what is used."""
     found = re.findall(r"([^,=]+)=(\d+)\(([\d.]+)\)", text)
     return {name: (int(limit), float(used)) for name, limit, used in found}
+
+
+def _used_together(record: Mapping[str, str]) -> dict[str, tuple[int, float]]:
+    return _used(f"{record.get('GrpTRESMins', '')},{WALL}={record.get('GrpWall', '')}")
 
 
 def _count(text: str) -> int | None:

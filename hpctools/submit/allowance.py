@@ -5,54 +5,16 @@ What would only wait (others use the nodes now) is no reason to refuse; what cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
-from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
+from hpctools.slurm.limits import Account, Bounds, Limits
 from hpctools.submit.nodes import NodeSizes
-from hpctools.submit.qos_order import QosBounds, qos_bounds
-
-_WORDS = {"node": "nodes", "cpu": "CPUs", "gres/gpu": "GPUs"}
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a run asks of the cluster.
-
-    Attributes:
-        account, qos: as asked for; None: the user's default.
-        partitions: as asked for, or the default one.
-        per_node: TRES that each node gives at least, where that is known.
-        minutes: the time limit; None when none was asked for.
-        begins_later: whether it waits for a time (`--begin`), when more may be left than now.
-        graceful_s, graceful_place: seconds that those who leave want to have, and where that stands; None:
-            as long as they get.
-        runs, at_once: how many such runs there will be, and how many of them at a time (`--array`).
-    """
-
-    sizes: NodeSizes
-    account: str | None = None
-    qos: str | None = None
-    partitions: tuple[str, ...] = ()
-    per_node: Mapping[str, int] | None = None
-    minutes: int | None = None
-    begins_later: bool = False
-    graceful_s: float | None = None
-    graceful_place: str = ""
-    runs: int = 1
-    at_once: int = 1
-
-    @property
-    def said(self) -> str:
-        """How to name the request in a message."""
-        return f"--nodes {self.sizes}"
-
-    @property
-    def what(self) -> str:
-        """As `said`, with how many runs there are."""
-        return self.said if self.runs == 1 else f"{self.said} in an array of {self.runs} runs"
+from hpctools.submit.qos_order import QosBounds, qos_bounds, without_counts
+from hpctools.submit.request import Request, tres_in_words
+from hpctools.submit.spending import check_spending
 
 
 def check_allowance(request: Request, limits: Limits) -> None:
@@ -80,8 +42,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
     _check_tres(request, bounds, baseline, replicas)
     _check_jobs(request, bounds, replicas if has_replicas else QosBounds(partition=baseline.partition))
     _check_time(request, limits, account, name)
-    _check_job_minutes(request, limits, bounds, baseline)
-    _check_cost(request, limits, bounds)
+    check_spending(request, limits, bounds, baseline, name)
 
 
 def check_own_qos(request: Request, limits: Limits | None) -> None:
@@ -179,12 +140,6 @@ def _check_tres(
                 _refuse(request, owner, kind, (name, needed(sizes.totals) * per_node, limit), allowed)
 
 
-def _words(tres: str) -> str:
-    """How a person calls a TRES: `gres/gpu:a100` is `a100 GPUs`."""
-    plain, _, kind = tres.partition(":")
-    return f"{kind} {_WORDS.get(plain, plain)}".strip()
-
-
 _Needed = Callable[[tuple[int, ...]], int]
 
 
@@ -196,7 +151,7 @@ def _demands(
 ) -> Iterator[_Demand]:
     """Each limit on a TRES, and how many nodes a run of some sizes has of what it limits."""
     for each in bounds:
-        yield each.of, "GrpTRES", each.group.get(tres), _largest
+        yield each.of, "GrpTRES", each.group.get(tres), _together_of(baseline, replicas, tres)
         yield each.of, "MaxTRES", each.job.get(tres), _largest_of(baseline, replicas, tres)
     yield from _demands_of(baseline.own, tres, _smallest, _smallest)
     yield from _demands_of(replicas.own, tres, _replicas, _largest_replica)
@@ -228,6 +183,17 @@ def _largest_replica(totals: tuple[int, ...]) -> int:
     return NodeSizes(totals).largest_step
 
 
+def _together_of(baseline: QosBounds, replicas: QosBounds, tres: str) -> _Needed:
+    """What an association's GrpTRES is for: not for jobs of a QoS that has one, though these count."""
+    own = [] if baseline.limits_group(tres) else [_smallest]
+    others = [] if replicas.limits_group(tres) else [_with_replicas]
+    return lambda totals: max((each(totals) for each in (*own, *others)), default=0)
+
+
+def _with_replicas(totals: tuple[int, ...]) -> int:
+    return totals[-1] if len(totals) > 1 else 0
+
+
 def _largest_of(baseline: QosBounds, replicas: QosBounds, tres: str) -> _Needed:
     """The largest job that an association's MaxTRES is for: that of a QoS takes its place."""
     own = [] if baseline.limits_job(tres) else [_smallest]
@@ -239,7 +205,7 @@ def _refuse(
     request: Request, owner: str, kind: str, figures: tuple[str, int, int], allowed: list[int]
 ) -> None:
     name, needed, limit = figures
-    words = _words(name)
+    words = tres_in_words(name)
     remedy = (
         f"ask for at most {allowed[-1]} nodes"
         if allowed
@@ -253,7 +219,7 @@ def _refuse(
 def _check_jobs(request: Request, bounds: tuple[Bounds, ...], of_replicas: QosBounds) -> None:
     """What may run is compared with one run, since others only wait for it; what may be there, with all."""
     elastic, partition = of_replicas.own, of_replicas.partition
-    bounds = (*bounds, *([partition] if partition is not None else []))
+    bounds = (*without_counts(bounds, of_replicas), *([partition] if partition is not None else []))
     replicas = len(request.sizes.totals) - 1
     at_once = replicas * request.at_once
     limits = [(each, replicas + 1, request.runs + at_once) for each in bounds]
@@ -293,80 +259,4 @@ def _check_time(request: Request, limits: Limits, account: Account | None, qos: 
 def _refuse_time(minutes: int, owner: str, longest: int) -> None:
     raise SubmitError(
         f"--time asks for {minutes} minutes and {owner} allows {longest}", f"give --time {longest} or less"
-    )
-
-
-def _check_job_minutes(
-    request: Request, limits: Limits, bounds: tuple[Bounds, ...], baseline: QosBounds
-) -> None:
-    """What the baseline may use to its time limit; an association's where no QoS has a limit of that TRES.
-
-    A replica job's limit becomes shorter while it waits, so that it begins sometime.
-    """
-    minutes, rates = _minutes_and_rates(request, limits)
-    for each in (*baseline.both, *bounds):
-        for name, limit in each.job_minutes.items():
-            goes_first = each not in bounds or all(name not in qos.job_minutes for qos in baseline.both)
-            if minutes is not None and goes_first and minutes * rates.get(name, 0.0) > limit:
-                _refuse_job_minutes(request, each.of, (name, minutes, rates[name]), limit)
-
-
-def _refuse_job_minutes(request: Request, owner: str, use: tuple[str, int, float], limit: int) -> None:
-    name, minutes, rate = use
-    words = f"{_words(name).removesuffix('s')} hours"
-    affordable = int(limit / rate)
-    shorter = f"give --time {affordable} or less, or ask" if affordable else "ask"
-    raise SubmitError(
-        f"the baseline job of {request.said} may use at least {minutes * rate / 60:.4g} {words} in {minutes} "
-        f"minutes, and {owner} allows a job {limit / 60:.4g} (MaxTRESMins {name})",
-        f"{shorter} for a smaller minimum or a higher limit",
-    )
-
-
-def _minutes_and_rates(request: Request, limits: Limits) -> tuple[int | None, dict[str, float]]:
-    """How long the baseline may be, if that is known, and what it uses in a minute."""
-    times = [limits.partitions[name] for name in request.partitions if name in limits.partitions]
-    return request.minutes or (times[0].default if len(times) == 1 else None), _rates(request, times)
-
-
-def _check_cost(request: Request, limits: Limits, bounds: tuple[Bounds, ...]) -> None:
-    """What the baselines alone will use to their time limit, against what is left of the budgets in Slurm."""
-    minutes, rates = _minutes_and_rates(request, limits)
-    if minutes is None:
-        return
-    for each in bounds:
-        for name, (limit, used) in each.used.items():
-            left = limit if request.begins_later else max(0.0, limit - used)
-            if request.runs * minutes * rates.get(name, 0.0) > left:
-                _refuse_cost(request, each.of, (name, minutes, rates[name]), (limit, left))
-
-
-def _rates(request: Request, times: list[PartitionTimes]) -> dict[str, float]:
-    """What the smallest size uses of each TRES in a minute, at least.
-
-    `billing` is the sum of weighted TRES, or the largest of them (PriorityFlags=MAX_TRES): at least that.
-    """
-    smallest = request.sizes.minimum
-    known = {"node": 1, **(request.per_node or {})}
-    weighted = [max((at.weights.get(name, 0.0) * count for name, count in known.items())) for at in times]
-    return {name: float(smallest * count) for name, count in known.items()} | {
-        "billing": smallest * min(weighted, default=0.0)
-    }
-
-
-def _refuse_cost(
-    request: Request, owner: str, use: tuple[str, int, float], budget: tuple[int, float]
-) -> None:
-    (name, minutes, rate), (limit, left) = use, budget
-    words = f"{_words(name).removesuffix('s')} hours"
-    affordable = int(left / rate / request.runs)
-    fewer = "" if request.runs == 1 else "submit fewer runs, "
-    shorter = fewer + (f"give --time {affordable} or less, " if affordable else "")
-    each = "" if request.runs == 1 else " each"
-    later = "" if left == limit else " or a time after the next reset (--begin)"
-    raise SubmitError(
-        f"{request.what} will use at least {request.runs * minutes * rate / 60:.4g} {words} in {minutes} "
-        f"minutes, with {request.sizes.minimum} nodes{each}, and {owner} has {left / 60:.4g} of "
-        f"{limit / 60:.4g} left (GrpTRESMins {name})",
-        f"{shorter}charge another account (--account), or ask for more{later}",
     )

@@ -8,7 +8,7 @@ from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Limits
 from hpctools.slurm.types import Partition
-from hpctools.submit.allowance import Request
+from hpctools.submit.request import Request
 
 
 def check_partitions(

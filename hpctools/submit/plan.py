@@ -15,7 +15,7 @@ from hpctools.errors import SubmitError, UsageError
 from hpctools.slurm.limits import Limits
 from hpctools.slurm.types import Partition
 from hpctools.submit import batch, inheritance, torchrun
-from hpctools.submit.allowance import Request, check_allowance, check_each_qos, replica_minutes
+from hpctools.submit.allowance import check_allowance, check_each_qos, replica_minutes
 from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
@@ -24,6 +24,7 @@ from hpctools.submit.partitions import check_partitions, only_from
 from hpctools.submit.plain import command_name
 from hpctools.submit.preemption import any_replica_first, short_grace, takers_of, who_may_preempt
 from hpctools.submit.preloading import preload_of
+from hpctools.submit.request import Request
 from hpctools.submit.script import command_launcher, launchers
 from hpctools.submit.times import minutes_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.slurm.limits import Limits
-from hpctools.submit.allowance import Request
+from hpctools.submit.request import Request
 
 _STAYS = ("off",)
 _ENOUGH_SECONDS = 3

@@ -6,13 +6,15 @@ then the associations; the job's before the partition's where it has the flag Ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hpctools.slurm.limits import Bounds, Limits
 
-_BY_TRES = ("group", "job", "user", "job_minutes")
-_NUMBERS = ("jobs", "submitted", "group_jobs", "group_submitted", "minutes")
+_BY_TRES = ("group", "job", "user", "job_minutes", "used", "running")
+_COUNTS = ("jobs", "submitted", "group_jobs", "group_submitted")
+_NUMBERS = (*_COUNTS, "minutes")
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,20 @@ class QosBounds:
         """Those that there are."""
         return tuple(each for each in (self.own, self.partition) if each is not None)
 
+    def limits_group(self, tres: str) -> bool:
+        """Whether one of them has a GrpTRES, so that the associations' do not hold."""
+        return any(tres in each.group for each in self.both)
+
     def limits_job(self, tres: str) -> bool:
         """Whether one of them has a MaxTRES, so that the associations' do not hold."""
         return any(tres in each.job for each in self.both)
+
+
+def without_counts(bounds: tuple[Bounds, ...], qos: QosBounds) -> tuple[Bounds, ...]:
+    """What associations still say of how many jobs there may be, for jobs of a QoS that says it itself."""
+    said = [name for name in _COUNTS if any(getattr(each, name) is not None for each in qos.both)]
+    none: dict[str, Any] = dict.fromkeys(said)
+    return tuple(replace(each, **none) for each in bounds)
 
 
 def qos_bounds(limits: Limits, qos: str, partitions: Sequence[str]) -> QosBounds:
@@ -51,11 +64,11 @@ def qos_bounds(limits: Limits, qos: str, partitions: Sequence[str]) -> QosBounds
 
 def _without(later: Bounds, first: Bounds) -> Bounds:
     """What is left of the limits of who comes second."""
-    left: dict[str, Mapping[str, int] | None] = {
+    left: dict[str, Any] = {
         name: {
             tres: limit for tres, limit in getattr(later, name).items() if tres not in getattr(first, name)
         }
         for name in _BY_TRES
     }
     left |= dict.fromkeys(name for name in _NUMBERS if getattr(first, name) is not None)
-    return replace(later, **left)  # type: ignore[arg-type]
+    return replace(later, **left)

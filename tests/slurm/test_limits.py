@@ -123,6 +123,30 @@ def test_minutes_of_one_job_and_types_of_gpus_are_read():
     assert all(each.job_minutes == {} for each in others)
 
 
+def test_what_all_jobs_of_a_qos_or_an_account_may_use_over_time_is_read():
+    said = answers("22.05.8")
+    said["qos"] = "high|00:00:00||||||||||cluster|UsageFactorSafe||0.500000\nlow|00:01:00||||||||||off|||\n"
+    said["limits"] += (
+        "QOS Records\n"
+        "QOS=high(7) UsageRaw=9.0 GrpJobs=N(1) GrpWall=600(12.50) GrpTRES=cpu=N(2) "
+        "GrpTRESMins=cpu=N(358),gres/gpu=6000(29) GrpTRESRunMins=cpu=900(30),gres/gpu=N(0) MaxWallPJ= \n"
+        "QOS=low(8) UsageRaw=0.0 GrpWall=N(0.00) GrpTRESMins=cpu=N(0) GrpTRESRunMins=cpu=N(0)\n"
+    )
+    pattern = r"^(ClusterName=\S+ Account=nlp UserName= .*?)GrpWall=\S+(.*?)GrpTRESRunMins=\S+"
+    mine = r"\1GrpWall=90(1.00)\2GrpTRESRunMins=gres/gpu=12(3)"
+    said["limits"] = re.sub(pattern, mine, said["limits"], flags=re.MULTILINE)
+    found = parse_limits("nlp1", said)
+    assert found.qos == {
+        "high": Bounds(
+            "QoS high", used={"gres/gpu": (6000, 29.0), "wall": (600, 12.5)}, running={"cpu": 900}
+        ),
+        "low": Bounds("QoS low"),
+    }
+    assert (found.usage_factors, found.asked_with_factor) == ({"high": 0.5}, {"high"})
+    _, _, account, _ = found.accounts[0].bounds
+    assert (account.used, account.running) == ({"wall": (90, 1.0)}, {"gres/gpu": 12})
+
+
 def test_a_slurmdbd_that_does_not_answer_is_an_error_and_no_wait(monkeypatch):
     def refuse(argv, **_):
         if argv[0] == "sacctmgr":

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
 from hpctools.submit.allowance import (
-    Request,
     check_allowance,
     check_each_qos,
     check_own_qos,
     replica_minutes,
 )
 from hpctools.submit.nodes import NodeSizes
+from hpctools.submit.request import Request
 
 USER = Bounds("user dl1 in account dl-lab-a")
 ACCOUNT = Bounds("account dl")
@@ -410,6 +410,110 @@ def test_what_a_job_of_the_qos_may_use_takes_the_place_of_the_association_s():
     request = Request(NodeSizes.between(2, 8), per_node={"gres/gpu": 4}, minutes=600, partitions=("dl",))
     check_allowance(request, known)
     assert "(MaxTRESMins node)" in refusal(replace(request, per_node={}, minutes=1001), limits(user=mine))
+
+
+@pytest.mark.parametrize(
+    ("known", "owner", "remedy"),
+    [
+        (limits(high=replace(HIGH, used=BUDGET.used)), "QoS high", "take another QoS (--qos)"),
+        (
+            limits(
+                partitions={"dl": PartitionTimes(None, None, qos="part")},
+                qos={"high": HIGH, "elastic": ELASTIC, "part": Bounds("QoS part", used=BUDGET.used)},
+            ),
+            "QoS part",
+            "take another partition (-p)",
+        ),
+    ],
+)
+def test_what_is_left_for_a_qos_counts_as_an_account_s_does(known: Limits, owner: str, remedy: str):
+    request = Request(NodeSizes.between(2, 8), per_node={"gres/gpu": 4}, minutes=601, partitions=("dl",))
+    assert refusal(request, known).endswith(
+        f"{owner} has 80 of 100 left (GrpTRESMins gres/gpu); give --time 600 or less, {remedy}, or ask for "
+        "more or a time after the next reset (--begin)"
+    )
+    check_allowance(replace(request, minutes=600), known)
+
+
+def test_what_a_qos_says_of_minutes_is_not_asked_of_the_account():
+    """TRES by TRES, as Slurm does it."""
+    request = Request(NodeSizes.between(2, 8), per_node={"gres/gpu": 4}, minutes=600, partitions=("dl",))
+    spent = replace(ACCOUNT, used={"gres/gpu": (1, 1.0)}, running={"gres/gpu": 1})
+    assert "account dl" in refusal(request, limits(account=spent))
+    other = {"used": {"node": (9000, 0.0)}, "running": {"node": 9000}}
+    assert "account dl" in refusal(request, limits(account=spent, high=replace(HIGH, **other)))
+    own = {"used": {"gres/gpu": (9000, 0.0)}, "running": {"gres/gpu": 9000}}
+    check_allowance(request, limits(account=spent, high=replace(HIGH, **own)))
+
+
+def test_time_that_all_jobs_may_have_together_is_a_budget_of_every_run():
+    request = Request(SIZES, minutes=61, partitions=("dl",), runs=3)
+    known = limits(account=replace(ACCOUNT, used={"wall": (600, 420.0)}))
+    assert refusal(request, known) == (
+        "--nodes 1,2,4,8 in an array of 3 runs will use at least 3.05 hours in 61 minutes, with 1 node each, "
+        "and account dl has 3 of 10 left (GrpWall); submit fewer runs, give --time 60 or less, charge "
+        "another account (--account), or ask for more or a time after the next reset (--begin)"
+    )
+    check_allowance(replace(request, minutes=60), known)
+
+
+@pytest.mark.parametrize(
+    ("known", "owner"),
+    [
+        (limits(high=replace(HIGH, running={"gres/gpu": 4800})), "QoS high"),
+        (limits(account=replace(ACCOUNT, running={"gres/gpu": 4800})), "account dl"),
+    ],
+)
+def test_what_no_job_may_have_left_is_refused_and_what_waits_for_others_is_not(known: Limits, owner: str):
+    request = Request(NodeSizes.between(2, 8), per_node={"gres/gpu": 4}, minutes=601, partitions=("dl",))
+    assert refusal(request, known) == (
+        "the baseline job of --nodes 2:8 may use at least 80.13 GPU hours in 601 minutes, and "
+        f"{owner} allows jobs that run 80 until their ends (GrpTRESRunMins gres/gpu); give --time 600 or "
+        "less, or ask for a smaller minimum or a higher limit"
+    )
+    check_allowance(replace(request, minutes=600, runs=9), known)
+
+
+@pytest.mark.parametrize(
+    ("factor", "asked", "safe", "most"),
+    [
+        (1.0, False, True, 480),
+        (2.0, False, False, 240),
+        (0.5, False, False, 960),
+        (0.5, False, True, 480),  # with `safe` Slurm compares before, and without UsageFactorSafe all minutes
+        (0.5, True, True, 960),
+        (0.0, True, True, 9000),
+        (0.0, False, True, 600),  # nothing is used, so the whole limit is left
+        (0.0, False, False, 9000),
+    ],
+)
+def test_minutes_count_as_the_qos_has_them_counted(factor: float, asked: bool, safe: bool, most: int):
+    known = limits(
+        account=replace(ACCOUNT, used={"node": (600, 120.0)}),
+        partitions={"dl": PartitionTimes(None, None)},
+        enforced=frozenset({"associations", "limits", "qos", *(["safe"] if safe else [])}),
+        usage_factors={"high": factor},
+        asked_with_factor=frozenset({"high"} if asked else ()),
+    )
+    check_allowance(Request(SIZES, minutes=most, partitions=("dl",)), known)
+    if most < 9000:
+        said = refusal(Request(SIZES, minutes=most + 1, partitions=("dl",)), known)
+        assert f"give --time {most} or less" in said
+
+
+def test_what_a_qos_says_of_a_group_is_not_asked_of_the_account():
+    """Nor of how many jobs there may be; of jobs whose QoS says nothing it is, and all count."""
+    account = replace(ACCOUNT, group={"node": 4}, group_jobs=3)
+    own = {"elastic": replace(ELASTIC, group={"node": 7}, group_jobs=3)}
+    assert "account dl may have 3" in refusal(Request(SIZES), limits(account=replace(account, group={})))
+    check_allowance(Request(SIZES), limits(account=account, **own))
+    fixed, high = Request(NodeSizes((5,), "5:5")), replace(HIGH, group={"node": 5})
+    assert "account dl may have 4 (GrpTRES node)" in refusal(fixed, limits(account=account))
+    check_allowance(fixed, limits(account=account, high=high))
+    grown = Request(NodeSizes((3, 5), "3,5"))
+    assert "account dl may have 4 (GrpTRES node); ask for at most 3 nodes" in refusal(
+        grown, limits(account=account, high=high)
+    )
 
 
 def test_a_budget_that_is_used_up_names_no_time():

@@ -9,9 +9,9 @@ import pytest
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Limits
 from hpctools.slurm.types import Partition
-from hpctools.submit.allowance import Request
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.partitions import check_partitions, only_from
+from hpctools.submit.request import Request
 
 OPEN = Partition("dl", total_nodes=8, is_default=True)
 REQUEST = Request(NodeSizes((1, 2, 4, 8), "1,2,4,8"))

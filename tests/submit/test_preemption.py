@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from hpctools.slurm.limits import Account, Limits, PartitionTimes, Precedence
-from hpctools.submit.allowance import Request
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.preemption import any_replica_first, short_grace, takers_of, who_may_preempt
+from hpctools.submit.request import Request
 
 PREEMPTS = {
     "critical": frozenset({"low", "elastic"}),

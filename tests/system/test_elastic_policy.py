@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -109,6 +109,45 @@ def test_what_the_cluster_would_never_allow_is_refused_before_there_is_anything(
     refused(asked("--elastic-policy=policy.yaml"), r"policy.yaml line 4: .* 600, and Slurm leaves .* 8 s")
     assert active(cluster, person) == []
     assert not list((cluster.home(person) / ".hpctools").glob("runs/*"))
+
+
+@pytest.fixture
+def limited(cluster: Cluster) -> Iterator[Callable[[str], None]]:
+    """Sets a limit of the QoS `high`; it is lifted afterwards."""
+    names: list[str] = []
+
+    def limit(setting: str) -> None:
+        names.append(setting.partition("=")[0])
+        cluster.inside("sacctmgr", "-i", "modify", "qos", "high", "set", setting)
+
+    yield limit
+    for name in names:
+        none = "-1" if name == "GrpWall" else "node=-1"
+        cluster.inside("sacctmgr", "-i", "modify", "qos", "high", "set", f"{name}={none}")
+
+
+@pytest.mark.releases
+@pytest.mark.parametrize(
+    ("limit", "slurms", "ours"),
+    [
+        (
+            "GrpTRESRunMins=node=20",
+            r"QOSGrpNode\w*Run\w*",
+            r"allows jobs that run 0.3333 until .* --time 20 or less",
+        ),
+        ("GrpTRESMins=node=20", r"QOSGrpNode\w*Min\w*", r"left \(GrpTRESMins node\); .* take another QoS"),
+        ("GrpWall=20", r"QOSGrpWall\w*", r"use at least 0.5 hours .* left \(GrpWall\); .* take another QoS"),
+    ],
+)
+def test_minutes_that_a_qos_has_not_are_waited_for_in_slurm_and_refused_by_us(
+    cluster: Cluster, person: str, limited: Callable[[str], None], limit: str, slurms: str, ours: str
+) -> None:
+    high = ("--partition=dl", "--qos=high")
+    limited(limit)
+    waits = cluster.submit(person, *high, "--nodes=1", "--time=30", "--wrap=true")
+    until(lambda: re.fullmatch(slurms, cluster.job(waits, person).reason or ""), 40)
+    cluster.inside("scancel", str(waits))
+    refused(submit(cluster, person, *high, "--nodes=1:2", "--time=30", "--", "true"), ours)
 
 
 def lab_member(cluster: Cluster) -> str:
