@@ -75,14 +75,13 @@ def _check_job(request: Request, use: _Use, bounds: tuple[Bounds, ...], baseline
 def _check_budgets(
     request: Request, limits: Limits, use: _Use, bounds: tuple[Bounds, ...], baseline: QosBounds
 ) -> None:
-    """What is left for all jobs together."""
-    counted = max(use.spent, use.asked if "safe" in limits.enforced else 0.0)
+    """What is left for all jobs together: with `safe` Slurm asks once, before the start; else it ends jobs."""
+    counted = use.asked if "safe" in limits.enforced else use.spent
     runs = request.runs if use.spent else 1  # of what counts nothing each has the whole limit
     for owner, name, (limit, used) in _in_turn(lambda each: each.used, bounds, baseline):
         left = max(0.0, limit - used) if use.spent and not request.begins_later else limit
-        rate = counted * use.rates.get(name, 0.0)
-        if runs * use.minutes * rate > left:
-            _refuse_cost(request, owner, (name, use.minutes, rate), (limit, left))
+        if runs * use.minutes * counted * use.rates.get(name, 0.0) > left:
+            _refuse_cost(request, owner, use, (name, counted), (limit, left))
 
 
 def _in_turn(
@@ -132,6 +131,10 @@ def _hours(minutes: float, name: str) -> str:
     return f"{minutes / 60:.4g} {what}hours"
 
 
+def _times(factor: float) -> str:
+    return "" if factor == 1 else f" (UsageFactor {factor:g})"
+
+
 def _limit(name: str) -> str:
     return "GrpWall" if name == WALL else f"GrpTRESMins {name}"
 
@@ -142,25 +145,24 @@ def _refuse_job(request: Request, owner: Owner, use: _Use, most: tuple[str, int]
     shorter = f"give --time {affordable} or less, or ask" if affordable else "ask"
     raise SubmitError(
         f"the baseline job of {request.said} may use at least {_hours(use.at_start(name), name)} in "
-        f"{use.minutes} minutes, and {owner[0]} {allows.format(f'{limit / 60:.4g}')}",
+        f"{use.minutes} minutes{_times(use.asked)}, and {owner[0]} {allows.format(f'{limit / 60:.4g}')}",
         f"{shorter} for a smaller minimum or a higher limit",
     )
 
 
 def _refuse_cost(
-    request: Request, owner: Owner, use: tuple[str, int, float], budget: tuple[int, float]
+    request: Request, owner: Owner, use: _Use, counted: tuple[str, float], budget: tuple[int, float]
 ) -> None:
-    (name, minutes, rate), (limit, left) = use, budget
-    affordable = int(left / rate / request.runs)
+    (name, factor), (limit, left), smallest = counted, budget, request.sizes.minimum
+    minutes = request.runs * factor * use.rates[name]  # in each minute
+    affordable = int(left / minutes)
     fewer = "" if request.runs == 1 else "submit fewer runs, "
     shorter = fewer + (f"give --time {affordable} or less, " if affordable else "")
-    each = "" if request.runs == 1 else " each"
+    nodes = f"{smallest} node{'' if smallest == 1 else 's'}{'' if request.runs == 1 else ' each'}"
     later = "" if left == limit else " or a time after the next reset (--begin)"
-    smallest = request.sizes.minimum
-    nodes = f"{smallest} node{'' if smallest == 1 else 's'}"
     raise SubmitError(
-        f"{request.what} will use at least {_hours(request.runs * minutes * rate, name)} in {minutes} "
-        f"minutes, with {nodes}{each}, and {owner[0]} has {left / 60:.4g} of "
+        f"{request.what} will use at least {_hours(minutes * use.minutes, name)} in {use.minutes} "
+        f"minutes{_times(factor)}, with {nodes}, and {owner[0]} has {left / 60:.4g} of "
         f"{limit / 60:.4g} left ({_limit(name)})",
         f"{shorter}{owner[1]}, or ask for more{later}",
     )

@@ -322,10 +322,8 @@ ARRAY = Request(SIZES, runs=100, at_once=100)
             replace(ARRAY, minutes=60, per_node={"gres/gpu": 1}, partitions=("dl",)),
             limits(account=replace(ACCOUNT, used={"gres/gpu": (5999, 0.0)})),
             "--nodes 1,2,4,8 in an array of 100 runs will use at least 100 GPU hours in 60 minutes, with 1 "
-            "nodes "
-            "each, and account dl has 99.98 of 99.98 left (GrpTRESMins gres/gpu); submit fewer runs, give "
-            "--time "
-            "59 or less, charge another account",
+            "node each, and account dl has 99.98 of 99.98 left (GrpTRESMins gres/gpu); submit fewer runs, "
+            "give --time 59 or less, charge another account",
         ),
     ],
 )
@@ -479,8 +477,10 @@ def test_what_no_job_may_have_left_is_refused_and_what_waits_for_others_is_not(k
     [
         (1.0, False, True, 480),
         (2.0, False, False, 240),
+        (2.0, False, True, 480),
+        (2.0, True, True, 240),
         (0.5, False, False, 960),
-        (0.5, False, True, 480),  # with `safe` Slurm compares before, and without UsageFactorSafe all minutes
+        (0.5, False, True, 480),  # with `safe` Slurm asks before the start, without UsageFactorSafe for all
         (0.5, True, True, 960),
         (0.0, True, True, 9000),
         (0.0, False, True, 600),  # nothing is used, so the whole limit is left
@@ -499,6 +499,8 @@ def test_minutes_count_as_the_qos_has_them_counted(factor: float, asked: bool, s
     if most < 9000:
         said = refusal(Request(SIZES, minutes=most + 1, partitions=("dl",)), known)
         assert f"give --time {most} or less" in said
+        counted = factor if asked or not safe else 1.0
+        assert ("minutes, with" if counted == 1 else f"minutes (UsageFactor {counted:g}), with") in said
 
 
 def test_what_a_qos_says_of_a_group_is_not_asked_of_the_account():
