@@ -75,7 +75,7 @@ def _check_job(request: Request, use: _Use, bounds: tuple[Bounds, ...], baseline
 def _check_budgets(
     request: Request, limits: Limits, use: _Use, bounds: tuple[Bounds, ...], baseline: QosBounds
 ) -> None:
-    """What is left for all jobs together: with `safe` Slurm asks once, before the start; else it ends jobs."""
+    """What is left for all jobs together: with `safe` Slurm asks before the start, else it ends jobs."""
     counted = use.asked if "safe" in limits.enforced else use.spent
     runs = request.runs if use.spent else 1  # of what counts nothing each has the whole limit
     for owner, name, (limit, used) in _in_turn(lambda each: each.used, bounds, baseline):
