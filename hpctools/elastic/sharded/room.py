@@ -45,10 +45,25 @@ class Seen:
     Attributes:
         memory: bytes that are free; the workers of a node share them.
         places: in the order in which they are preferred.
+        device: what there is on the GPU that has the parts; None: they are in the host's memory.
     """
 
     memory: int = 0
     places: Sequence[Place] = ()
+    device: Device | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """What there is on this process's GPU, in bytes.
+
+    Attributes:
+        free: of nobody's, and of what torch keeps for this process and does not use.
+        work: what steps needed at most beside the state; more where an earlier resize needed more.
+    """
+
+    free: int
+    work: int
 
 
 @dataclass(frozen=True)

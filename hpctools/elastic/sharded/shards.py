@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from hpctools.elastic.group import Group
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.session import LONE, Runner
-from hpctools.elastic.sharded import moving, room
+from hpctools.elastic.sharded import device_room, moving, room
 from hpctools.elastic.sharded.copies import Copies, copy_of, deep_copied, exchange_copies
 from hpctools.elastic.sharded.layout import Survey, Version, furthest_whole
 from hpctools.elastic.sharded.moving import Carried, PartSet, Source, Wanted
@@ -232,7 +232,7 @@ class Shards:
         living = [*self._held(), *relayed]
         held = [*living, *self.copies.held]
         saved = self._setting.saved
-        seen = room.look(self._setting.folder) if living else room.Seen()  # before others move parts out
+        seen = self._look(living)  # before others move parts out
         known, can_look = self._known(over), looks and over.rank == 0 and saved is not None
         reached, skipped = self._reached, self._rest._skipped
         surveys = run(
@@ -324,15 +324,26 @@ class Shards:
             return held, room.MEMORY
         if self._moved_out:  # by an attempt that was left: they are what is held
             return held, self._medium
-        per_node = self._setting.workers_per_node
+        per_node, own = self._setting.workers_per_node, source.holders.bytes // new.world
         old = room.Old.of(old_bytes, per_node, holders)
-        new_bytes = source.holders.bytes // new.world * per_node
-        waiting = room.choose(new_bytes, old, seen.memory, seen.places)
-        if waiting.folder is None:
+        if seen.device is None:
+            waiting = room.choose(own * per_node, old, seen.memory, seen.places)
+        else:
+            waiting = device_room.choose(own, seen.device, own * per_node, old, seen)
+        if waiting.medium == room.MEMORY:
             return held, waiting.medium
         self._moved_out = tuple(_moved_out(each, waiting.folder) for each in held)
         self._medium = waiting.medium
         return list(self._moved_out), self._medium
+
+    def _look(self, living: Sequence[PartSet]) -> room.Seen:
+        """What room there is, of what parts may wait in."""
+        if not living:
+            return room.Seen()
+        seen = room.look(self._setting.folder)
+        if self._setting.device == "cpu":
+            return seen
+        return replace(seen, device=device_room.look(sum(each.bytes for each in living)))
 
     def _prepared(self, source: Source, new: Group) -> _Next:
         """The model of the next generation, with room for what comes."""
@@ -377,8 +388,11 @@ class Shards:
         self._group = fresh.group
 
 
-def _moved_out(held: PartSet, folder: Path) -> PartSet:
-    moved = room.moved_out(held.tensors, folder)
+def _moved_out(held: PartSet, folder: Path | None) -> PartSet:
+    """To a folder, or from a GPU to the host's memory; its own memory is given back."""
+    moved = (
+        device_room.moved_to_host(held.tensors) if folder is None else room.moved_out(held.tensors, folder)
+    )
     for tensor in held.tensors.values():
         tensor.untyped_storage().resize_(0)
     return PartSet(held.version, held.parts, moved, held.plain)

@@ -12,7 +12,7 @@ import torch
 from test_loader import loader_for, no_group_stays
 
 from hpctools.elastic.group import Group
-from hpctools.elastic.sharded import room
+from hpctools.elastic.sharded import device_room, room
 from hpctools.elastic.sharded.copies import copy_of
 from hpctools.elastic.sharded.shards import Shards
 from hpctools.elastic.sharded.trained import local, sharded_tensors
@@ -84,6 +84,21 @@ def test_a_recovery_that_does_not_end_is_followed_by_one_of_what_lies_on_the_dis
         assert not shards.move(None, Group(2, 0, 1, None), run)
     found = recover(shards, 3, torn=False)
     assert shards.detail["medium"] == room.LOCAL
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("device_free", [0, 1 << 30])
+def test_what_has_no_room_on_a_gpu_waits_in_the_hosts_memory(device_free: int) -> None:
+    shards: Any = trained()._shards
+    living = shards.living()
+    expected = {name: each.clone() for name, each in living.tensors.items()}
+    shards._look = lambda held: room.Seen(1 << 30, (), room.Device(device_free, work=0))
+    found = recover(shards, 2, torn=False)
+    emptied = {each.untyped_storage().nbytes() == 0 for each in living.tensors.values() if each.numel()}
+    assert (shards.detail["medium"], emptied) == (
+        (room.MEMORY, {False}) if device_free else (device_room.HOST, {True})
+    )
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
