@@ -208,9 +208,10 @@ class Audit:
 
     Attributes:
         steps: committed.
-        lost: samples of the planned order up to there that are in no committed step.
-        doubled: samples that are in committed steps more than once in an epoch, or where two workers tell
-            of different samples in the same step.
+        lost: samples of the planned order up to there that are in no committed step, or in one without having
+            been fed to any worker for it.
+        doubled: samples that are in committed steps more than once in an epoch, where two workers tell of
+            different samples in the same step, or that were fed twice for a step by the same workers.
         repeated: steps of which samples were fed more than once, because they were begun again.
     """
 
@@ -229,16 +230,21 @@ def audit(lines: Iterable[Line], samples: int, batch: int) -> Audit:
     """
     committed: dict[int, tuple[int, ...]] = {}
     fed: dict[int, Counter[int]] = defaultdict(Counter)
+    at_once: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
     differing = 0
     for line in lines:
         indices = tuple(line["indices"])
         if "fed" in line:
             fed[line["fed"]].update(indices)
+            if line.get("in") is not None:
+                at_once[line["fed"], line["in"]].update(indices)
         elif committed.setdefault(line["step"], indices) != indices:
             differing += len(indices)
     lost, doubled = _epochs(committed, samples // batch, batch)
+    lost += sum(len(set(indices) - set(fed[step])) for step, indices in committed.items())
+    doubled += differing + sum(count.total() - len(count) for count in at_once.values())
     repeated = tuple(sorted(step for step, count in fed.items() if max(count.values(), default=0) > 1))
-    return Audit(len(committed), lost, doubled + differing, repeated)
+    return Audit(len(committed), lost, doubled, repeated)
 
 
 def repeats(lines: Iterable[Line], moments: Sequence[float]) -> list[set[int]]:

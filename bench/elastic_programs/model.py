@@ -61,9 +61,9 @@ class StepLog:
         self._steps = (folder / f"{name}.steps").open("a", buffering=1)
         self._ledger = (folder / f"{name}.ledger").open("a", buffering=1)
 
-    def fed(self, step: int, indices: Sequence[int]) -> None:
-        """The loop was given these samples for a step, for the first time or again."""
-        line = {"fed": step, "indices": list(indices), "at": time.monotonic()}
+    def fed(self, step: int, indices: Sequence[int], generation: int | None = None) -> None:
+        """The loop was given these samples for a step, for the first time or again, in a generation."""
+        line = {"fed": step, "indices": list(indices), "at": time.monotonic(), "in": generation}
         self._ledger.write(json.dumps(line) + "\n")
 
     def committed(self, step: int, indices: Sequence[int]) -> None:

@@ -24,7 +24,7 @@ is_practice = True  # what a worker is fed before it is let in does not count
 for _ in range(EPOCHS):
     for indices, inputs, targets in loader:
         if not is_practice:
-            log.fed(loader.step + 1, indices.tolist())
+            log.fed(loader.step + 1, indices.tolist(), loader.generation)
         is_practice = False
         time.sleep(SAMPLE_SECONDS * len(inputs))
         loss = mse_loss(model(inputs.to(DEVICE)), targets.to(DEVICE))

@@ -129,6 +129,20 @@ def test_workers_that_tell_of_different_samples_in_a_step_are_found():
     assert audit(log, samples=4, batch=2).doubled == 2
 
 
+def test_what_is_committed_without_having_been_fed_for_that_step_is_lost():
+    log = lines([0, 3], [1, 2], fed={1: [[0], [3]], 2: [[1]], 3: [[2]]})
+    assert audit(log, samples=4, batch=2) == Audit(2, 1, 0, ())
+
+
+def test_what_workers_of_one_generation_are_fed_twice_for_a_step_is_doubled():
+    told = [{"step": 1, "indices": [0, 3]}]
+    parts = [(1, [0]), (1, [3]), (2, [3])]  # of the second generation: begun again, and no more than that
+    log = [*told, *({"fed": 1, "indices": indices, "in": number} for number, indices in parts)]
+    assert audit(log, samples=2, batch=2) == Audit(1, 0, 0, (1,))
+    log.append({"fed": 1, "indices": [3], "in": 2})
+    assert audit(log, samples=2, batch=2) == Audit(1, 0, 1, (1,))
+
+
 def test_steps_that_were_begun_again():
     log = lines([0, 3], [1, 2], fed={1: [[0], [3]], 2: [[1], [2], [1]]})
     assert audit(log, samples=4, batch=2) == Audit(2, 0, 0, (2,))
