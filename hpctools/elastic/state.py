@@ -19,7 +19,7 @@ from hpctools.elastic.group import Group, Work, await_all
 
 SIZES, STRUCTURE, SMALL, LARGE = 11, 12, 13, 14
 NOTE_SIZE, NOTE = 15, 16
-LARGE_BYTES = 1 << 20
+LARGE_BYTES = 1 << 16
 BUCKET_BYTES = 16 << 20
 ALIGNMENT = 64
 
@@ -27,8 +27,8 @@ ALIGNMENT = 64
 def move_state(group: Group, capture: Callable[[], Mapping[str, Any]] | None) -> Any:
     """Bring the state to the ranks of a group that have none; blocks. All ranks call it.
 
-    The first rank that has the state sends its structure and small tensors. Ranks whose large tensors have
-    the same shapes as the first one's share the rest.
+    The first rank that has the state sends its structure and tensors below LARGE_BYTES. Ranks whose
+    large tensors have the same shapes as the first one's share the rest.
 
     Args:
         capture: gives the state: a nest of dicts, lists, tuples, plain values and tensors; the same on all
@@ -93,7 +93,8 @@ class _Packed:
         if part == 0:
             small = _packed(self._small)
             sizes = torch.tensor([self._structure.numel(), small.numel()], dtype=torch.int64)
-            first = ((sizes, SIZES), (self._structure, STRUCTURE), (small, SMALL))
+            first = [(sizes, SIZES), (self._structure, STRUCTURE)]
+            first += [(bucket, SMALL) for bucket in small.split(BUCKET_BYTES)]
             works += [group.send(tensor, to, tag) for to in receivers for tensor, tag in first]
         for number, low, high in buckets(self._large, part, parts):
             bucket = _raw(self._large[number])[low:high].cpu()
@@ -116,7 +117,8 @@ def _receive(group: Group, donors: Sequence[int]) -> Any:
     sizes = torch.empty(2, dtype=torch.int64)
     await_all([group.receive(sizes, donors[0], SIZES)])
     structure, packed = (torch.empty(int(size), dtype=torch.uint8) for size in sizes)
-    await_all([group.receive(structure, donors[0], STRUCTURE), group.receive(packed, donors[0], SMALL)])
+    works = [group.receive(bucket, donors[0], SMALL) for bucket in packed.split(BUCKET_BYTES)]
+    await_all([group.receive(structure, donors[0], STRUCTURE), *works])
     skeleton = _read(structure)
     tensors: list[torch.Tensor] = [
         torch.empty(shape, dtype=dtype) for shape, dtype in _specifications(skeleton)

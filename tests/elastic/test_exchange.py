@@ -124,6 +124,26 @@ def test_several_donors_give_each_byte_once(donors: list[int], monkeypatch: pyte
             assert flattened(received) == flattened(STATE)
 
 
+def test_each_survivor_gives_a_third_of_a_model_of_many_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of 160 kB, as of many a convolutional network: none of three gives much more than its share."""
+    state = {f"layer {place}": torch.full((200, 200), float(place)) for place in range(12)}
+
+    def work(group: Group) -> int:
+        sent, send = [0], group.send
+
+        def counted(tensor: torch.Tensor, *more: Any) -> Any:
+            sent[0] += tensor.nbytes
+            return send(tensor, *more)
+
+        monkeypatch.setattr(group, "send", counted)
+        received = move_state(group, (lambda: state) if group.rank < 3 else None)
+        assert received is None or flattened(received) == flattened(state)
+        return sent[0]
+
+    given = on_ranks(4, work)[:3]
+    assert max(given) < 1.1 * sum(given) / 3
+
+
 def test_a_donor_whose_state_has_another_shape_gives_nothing() -> None:
     """An object of the training's own that grows on one worker only."""
 
