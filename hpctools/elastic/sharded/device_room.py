@@ -16,11 +16,16 @@ from hpctools.errors import ElasticError
 HOST = "host memory"
 
 
-def look(state_bytes: int) -> Device:
-    """What there is on the current GPU at present, `state_bytes` of it being the parts that we hold."""
+def look(state_bytes: int, workers_per_node: int) -> Device:
+    """What there is on the current GPU at present, `state_bytes` of it being the parts that we hold.
+
+    Of more workers than GPUs as many share each, as far as can be known: who has hidden the others' GPUs from
+    itself is taken for one that shares.
+    """
     free, _ = torch.cuda.mem_get_info()
     unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return Device(free + unused, max(0, torch.cuda.max_memory_allocated() - state_bytes))
+    work = max(0, torch.cuda.max_memory_allocated() - state_bytes)
+    return Device(free + unused, work, -(-workers_per_node // max(1, torch.cuda.device_count())))
 
 
 def choose(new: int, device: Device, new_here: int, old: Old, seen: Seen) -> Waiting:
@@ -33,7 +38,7 @@ def choose(new: int, device: Device, new_here: int, old: Old, seen: Seen) -> Wai
     Raises:
         ElasticError: there is room nowhere.
     """
-    if device.free >= MARGIN * new + device.work:
+    if device.free >= (MARGIN * new + device.work) * device.workers:
         return Waiting(MEMORY)
     if seen.memory >= MARGIN * (new_here + old.here):
         return Waiting(HOST)

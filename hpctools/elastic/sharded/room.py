@@ -60,10 +60,12 @@ class Device:
     Attributes:
         free: of nobody's, and of what torch keeps for this process and does not use.
         work: what steps needed at most beside the state; more where an earlier resize needed more.
+        workers: that share it.
     """
 
     free: int
     work: int
+    workers: int = 1
 
 
 @dataclass(frozen=True)

@@ -343,7 +343,8 @@ class Shards:
         seen = room.look(self._setting.folder)
         if self._setting.device == "cpu":
             return seen
-        return replace(seen, device=device_room.look(sum(each.bytes for each in living)))
+        held = sum(each.bytes for each in living)
+        return replace(seen, device=device_room.look(held, self._setting.workers_per_node))
 
     def _prepared(self, source: Source, new: Group) -> _Next:
         """The model of the next generation, with room for what comes."""

@@ -33,6 +33,13 @@ def test_the_nearest_place_with_room(free: int, host: int, disk: int, shared: in
     assert device_room.choose(100 * MIB, device, 200 * MIB, old, seen) == expected
 
 
+def test_several_workers_on_a_gpu_share_its_room() -> None:
+    seen, old = Seen(1 << 40), Old.of(40 * MIB, workers_per_node=2, holders=4)
+    for workers, expected in ((1, MEMORY), (2, HOST)):
+        device = Device(200 * MIB, 30 * MIB, workers)
+        assert device_room.choose(100 * MIB, device, 200 * MIB, old, seen) == Waiting(expected)
+
+
 def test_no_room_anywhere_is_said_with_figures() -> None:
     disk, old = Place(LOCAL, DISK, 79 * MIB), Old(80 * MIB, 160 * MIB)
     with pytest.raises(
@@ -56,10 +63,10 @@ def test_what_is_moved_to_the_host_is_a_copy() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_tells_what_is_free_and_what_steps_needed() -> None:
     torch.cuda.reset_peak_memory_stats()
-    before = device_room.look(0)
+    before = device_room.look(0, 1)
     kept = torch.ones(64 * MIB, dtype=torch.uint8, device="cuda")
     passing = torch.ones(32 * MIB, dtype=torch.uint8, device="cuda")
     del passing
-    now = device_room.look(kept.numel())
+    now = device_room.look(kept.numel(), 1)
     assert before.free - now.free == pytest.approx(64 * MIB, abs=4 * MIB)
     assert now.work == pytest.approx(32 * MIB + torch.cuda.memory_allocated() - kept.numel(), abs=4 * MIB)
