@@ -94,7 +94,7 @@ class _Packed:
             small = _packed(self._small)
             sizes = torch.tensor([self._structure.numel(), small.numel()], dtype=torch.int64)
             first = [(sizes, SIZES), (self._structure, STRUCTURE)]
-            first += [(bucket, SMALL) for bucket in small.split(BUCKET_BYTES)]
+            first += [(bucket, SMALL) for bucket in torch.split(small, BUCKET_BYTES)]
             works += [group.send(tensor, to, tag) for to in receivers for tensor, tag in first]
         for number, low, high in buckets(self._large, part, parts):
             bucket = _raw(self._large[number])[low:high].cpu()
@@ -117,7 +117,7 @@ def _receive(group: Group, donors: Sequence[int]) -> Any:
     sizes = torch.empty(2, dtype=torch.int64)
     await_all([group.receive(sizes, donors[0], SIZES)])
     structure, packed = (torch.empty(int(size), dtype=torch.uint8) for size in sizes)
-    works = [group.receive(bucket, donors[0], SMALL) for bucket in packed.split(BUCKET_BYTES)]
+    works = [group.receive(bucket, donors[0], SMALL) for bucket in torch.split(packed, BUCKET_BYTES)]
     await_all([group.receive(structure, donors[0], STRUCTURE), *works])
     skeleton = _read(structure)
     tensors: list[torch.Tensor] = [
