@@ -112,7 +112,9 @@ def histories(count: int, found: list[History]) -> None:
         lone = all_lone(command, base, (*KINDS, *SHARDED))
         lives = [pool.submit(history, seed, command, base / str(seed), lone, stop) for seed in range(count)]
         lives += [
-            pool.submit(history, seed, command, base / f"sharded-{seed}", lone, stop, SHARDED[seed % 2])
+            pool.submit(
+                history, seed, command, base / f"sharded-{seed}", lone, stop, SHARDED[seed % len(SHARDED)]
+            )
             for seed in range(count // SHARDED_SHARE)
         ]
         try:

@@ -61,10 +61,10 @@ class Kind:
         return f"{self.mode} mode, {self.data} data, {self.loaders} loading processes"
 
 
-EXACT = tuple(Kind(data, loaders, "exact") for loaders in (0, 1) for data in ("map", "streams"))
-KINDS = (*EXACT, Kind("map", 0, "fast"), *EXACT, Kind("streams", 1, "fast"))
+EXACT = tuple(Kind(data, loaders, "exact") for loaders in (0, 1, 0, 2) for data in ("map", "streams"))
+KINDS = (*EXACT[:4], Kind("map", 0, "fast"), *EXACT[4:], Kind("streams", 1, "fast"))
 """Of the seeds in turn; one of five is in fast mode."""
-SHARDED = tuple(Kind(data, 0, "sharded") for data in ("map", "streams"))
+SHARDED = tuple(Kind(data, loaders, "sharded") for loaders in (0, 2) for data in ("map", "streams"))
 """Of further histories in turn."""
 SHARDED_MODULES = ("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor")
 
