@@ -265,6 +265,15 @@ def hands_limits_down(release: Release) -> bool:
     return release < (23, 2) or release >= (26, 5)
 
 
+def keeps_people_to_minutes_left(release: Release) -> bool:
+    """Whether a QoS's MaxTRESRunMinsPU and MaxTRESRunMinsPA keep jobs from starting.
+
+    22.05.8 starts them all the same, 24.11.5 and 26.05.5 do not (measured); slurmctld's acct_policy.c reads
+    both from 24.05 on. MaxTRESRunMins of an association is read by none.
+    """
+    return release >= (24, 5)
+
+
 def way_of_coordinators(release: Release) -> CoordinatorWay:
     """How many coordinators are best told to slurmdbd (measured on 22.05.8, 24.11.5 and 26.05.5).
 

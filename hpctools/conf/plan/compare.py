@@ -180,7 +180,7 @@ def _hindrances(
 ) -> tuple[Hindrance, ...]:
     """What the limits to be do to the jobs there are."""
     present = sides.now or sides.wanted
-    before = rules_of(there, _enforced(sides, present), _qos_of_partitions(present))
+    before = rules_of(there, _enforced(sides, present), _qos_of_partitions(present), sides.release)
     after = changed(before, found.changes, _enforced(sides, sides.wanted), _qos_of_partitions(sides.wanted))
     now, then = taken(sides)
     earlier = {way: demand for way, demand in now.items() if demand != then[way]}

@@ -8,7 +8,7 @@ are those of the nearest association that states any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from hpctools.conf.accounts import AccountTree, Settings, above
 from hpctools.conf.plan.demand import Holder
 from hpctools.conf.vocabulary import names_of, parse_tres
 from hpctools.slurm.types import Job
+from hpctools.slurm.versions import OLDEST, Release, keeps_people_to_minutes_left
 
 Place = tuple[object, ...]
 """What a limit is, whatever its value."""
@@ -34,6 +35,7 @@ class Kind:
         measure: `tres`, `jobs`, `wall` (time of jobs), `minutes` (TRES times time) or `left` (TRES times
             the time that is left to jobs that run).
         least: whether it is the least that a job has to ask for.
+        counts: in which releases of Slurm.
     """
 
     qos: str
@@ -41,10 +43,11 @@ class Kind:
     scope: str
     measure: str
     least: bool = False
+    counts: Callable[[Release], bool] = lambda release: True
 
 
-# Limits on submission, MaxTRESRunMins, MinPrioThresh and UsageThreshold keep no job from starting that is in
-# the queue already (tried on 22.05.8).
+# Limits on submission, an association's MaxTRESRunMins, MinPrioThresh and UsageThreshold keep no job from
+# starting that is in the queue already (tried on 22.05.8).
 KINDS = (
     Kind("GrpTRES", "GrpTRES", "all", "tres"),
     Kind("MaxTRESPerUser", "", "user", "tres"),
@@ -60,6 +63,8 @@ KINDS = (
     Kind("MaxTRESMinsPerJob", "MaxTRESMins", "job", "minutes"),
     Kind("GrpTRESMins", "GrpTRESMins", "all", "minutes"),
     Kind("GrpTRESRunMins", "GrpTRESRunMins", "all", "left"),
+    Kind("MaxTRESRunMinsPU", "", "user", "left", counts=keeps_people_to_minutes_left),
+    Kind("MaxTRESRunMinsPA", "", "account", "left", counts=keeps_people_to_minutes_left),
 )
 
 
@@ -98,6 +103,7 @@ class Rules:
         parents: each account's parent.
         enforced: words of AccountingStorageEnforce, with what they bring along.
         partitions: the QoS of partitions that have one.
+        release: of slurmctld.
     """
 
     qos: Mapping[str, Settings] = field(default_factory=dict)
@@ -106,6 +112,7 @@ class Rules:
     parents: Mapping[str, str] = field(default_factory=dict)
     enforced: frozenset[str] = frozenset()
     partitions: Mapping[str, str] = field(default_factory=dict)
+    release: Release = OLDEST
 
     @cached_property
     def _known(self) -> dict[tuple[str, ...], tuple[Limit, ...]]:
@@ -155,7 +162,7 @@ class Rules:
     def _limits(self, job: Job, partition: str) -> Iterator[Limit]:
         stated = [(name, self.qos.get(name, {})) for name in self._qos_of(job, partition)]
         counted = any(each.get("MaxJobsPerUser") or each.get("MaxJobsPerAccount") for _, each in stated)
-        for kind in KINDS:
+        for kind in (each for each in KINDS if each.counts(self.release)):
             taken: dict[str, int] = {}
             for name, settings in stated:
                 values = _values(kind, settings.get(kind.qos, ""))
@@ -195,7 +202,10 @@ def _values(kind: Kind, text: str) -> dict[str, int]:
 
 
 def rules_of(
-    tree: AccountTree, enforced: frozenset[str], partitions: Mapping[str, str] | None = None
+    tree: AccountTree,
+    enforced: frozenset[str],
+    partitions: Mapping[str, str] | None = None,
+    release: Release = OLDEST,
 ) -> Rules:
     """The rules that slurmdbd holds, and the QoS of partitions."""
     return Rules(
@@ -205,6 +215,7 @@ def rules_of(
         {account.name: account.parent for account in tree.accounts},
         enforced,
         partitions or {},
+        release,
     )
 
 
@@ -229,4 +240,4 @@ def changed(
         elif change.kind == "account":
             parents |= {change.name: told["Parent"]} if "Parent" in told else {}
             accounts[change.name] = {**accounts.get(change.name, {}), **told}
-    return Rules(qos, accounts, people, parents, enforced, partitions or {})
+    return Rules(qos, accounts, people, parents, enforced, partitions or {}, rules.release)

@@ -89,7 +89,7 @@ def _fate(state: str, waits: bool) -> str:
         ("lab", "GrpSubmitJobs 0", "", "", "", ""),
         ("qos", "MaxSubmitJobsPerUser 0", "", "", "", ""),
         ("lab", "MaxTRESRunMins cpu=1", "", "", "", ""),
-        ("qos", "MaxTRESRunMinsPU cpu=1", "", "", "", ""),
+        ("qos", "MaxTRESRunMinsPU cpu=1", "", "", "", ""),  # since 24.05 it does, see below
         ("qos", "MinPrioThresh 99999999", "", "", "", ""),
         ("qos", "UsageThreshold 1.000000", "", "", "", ""),
     ],
@@ -108,6 +108,17 @@ def test_each_limit(where: str, setting: str, fate: str, who: str, most: str, ot
             "waits": f"{who} may run {most} then, with {other} running",
         }
     assert told(rules(**{where: {key: value}})) == ([(1, fate, whys[fate])] if fate else [])
+
+
+@pytest.mark.parametrize(("key", "who"), [("MaxTRESRunMinsPU", "eva"), ("MaxTRESRunMinsPA", "lab")])
+def test_minutes_left_to_one_person_or_account_count_since_24_05(key: str, who: str) -> None:
+    for most, fate, why in (
+        (479, "never", "it asks for 480 CPU-minutes, and {} in QoS medium may have 479 CPU-minutes then"),
+        (500, "waits", "{} in QoS medium may have 500 CPU-minutes then, with 120 CPU-minutes in use"),
+    ):
+        after = rules_of(tree(qos={key: f"cpu={most}"}), SAFE, release=(24, 5))
+        assert told(after) == [(1, fate, why.format(who))]
+        assert told(replace(after, release=(23, 11, 10))) == []
 
 
 def test_an_endless_job_never_fits_a_limit_on_time() -> None:
