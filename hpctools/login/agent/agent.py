@@ -22,7 +22,7 @@ from hpctools.login.agent.reminding import Reminders
 from hpctools.login.agent.reporting import Heard, Reporter
 from hpctools.login.agent.sample import Sample, Sampler
 from hpctools.login.agent.sessions import OpenSession, detached
-from hpctools.login.agent.unasked import farewell, too_many
+from hpctools.login.agent.unasked import farewell, too_many, turned_away
 from hpctools.login.placement import Node, Policy
 from hpctools.site.login_care import IdleSessions
 
@@ -86,6 +86,7 @@ class Agent:
     _told: frozenset[str] = frozenset()
     _farewells: frozenset[str] = frozenset()
     _unasked: frozenset[str] = frozenset()
+    _turned_away: frozenset[str] = frozenset()
     _reminders: Reminders = field(default_factory=Reminders)
 
     def look(self) -> None:
@@ -99,6 +100,7 @@ class Agent:
         if heard is not None:
             self._obey(heard, self.sample)
         self._end_too_many(before, self.sample)
+        self._turn_away(before, self.sample)
         self._announce(self.sample)
         if self.carer is not None and before is not None:
             self.carer.look(before, self.sample)
@@ -185,6 +187,29 @@ class Agent:
                     self._say(session, farewell(self.name, limit))
         self._unasked = frozenset(session.key for session in fresh)
 
+    def _turn_away(self, before: Sample | None, sample: Sample) -> None:
+        """End sessions that Session Manager began on the drained node: told at one look, ended at the next.
+
+        Only when the door refused those by ssh already; who was there at an agent's first look stays.
+        """
+        fresh: tuple[OpenSession, ...] = ()
+        if before is not None and self.drain_file.now.draining and not self.hands.lifts_limits():
+            seen = {session.key for session in before.sessions} - self._turned_away
+            known = seen | self._farewells | self._unasked  # these are ended already
+            fresh = turned_away(known, sample, self._was_drained(sample.at), self.exempt)
+        for session in fresh:
+            if session.key not in self._turned_away:
+                words = refusal(self.name, self.drain_file.now)
+                self._say(session, f"{words} This session will be ended in some seconds.")
+            elif self.hands.end(session):
+                self.ended += 1
+                _log.info("ended %s of %s, which began on the drained node", session.key, session.user)
+        self._turned_away = frozenset(session.key for session in fresh)
+
+    def _was_drained(self, at: float) -> Callable[[float], bool]:
+        """Whether the door refused people already, so many seconds before a moment."""
+        return lambda seconds: self.drain_file.has_lasted(self.drain_notice + seconds, at)
+
     def drain(self, *, draining: bool, why: str) -> None:
         """Drain this node by a word on the node itself, or take that back; the service hears of it next."""
         self._hear(here=Word(draining, why if draining else ""))
@@ -206,7 +231,8 @@ class Agent:
             self._told = frozenset()
             return
         words = announcement(self.name, drained)
-        fresh = {f"{session.key} {words}": session for session in sample.sessions if session.ttys}
+        staying = (each for each in sample.sessions if each.key not in self._turned_away)
+        fresh = {f"{session.key} {words}": session for session in staying if session.ttys}
         for key, session in fresh.items():
             if key not in self._told:
                 self._say(session, words)
@@ -263,9 +289,9 @@ class Agent:
         return Node(self.name, count, load.cpus, load.cpu, load.memory, draining, closed=closed)
 
     def has(self, user: str) -> bool:
-        """Whether somebody has a session here, also one that begins, or a tmux or screen."""
+        """Whether somebody has a session here that stays, also one that begins, or a tmux or screen."""
         sample = self.sample
-        sessions = sample.sessions if sample else ()
+        sessions = [each for each in sample.sessions if each.key not in self._turned_away] if sample else []
         waiting = (owner for _, owner in detached(sample.processes)) if sample else ()
         begun = (claim.user for claim, _ in self.claims.beginning(()))
         return user in {*(each.user for each in sessions), *waiting, *begun}

@@ -71,9 +71,14 @@ class DrainFile:
                 _write(self._path, json.dumps(asdict(now)) + "\n")
             return before, now
 
-    def has_lasted(self, seconds: float) -> bool:
-        """Whether the node has been drained for so long, or was already when this agent began."""
-        return self.now.draining and self._monotonic() - self._begun >= seconds
+    def has_lasted(self, seconds: float, at: float | None = None) -> bool:
+        """Whether the node has been drained for so long, or was already when this agent began.
+
+        Args:
+            at: until this moment of `monotonic`; until now when None.
+        """
+        moment = self._monotonic() if at is None else at
+        return self.now.draining and moment - self._begun >= seconds
 
 
 def _write(path: Path, text: str) -> None:
