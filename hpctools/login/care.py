@@ -55,6 +55,22 @@ class Limits:
     memory_most: int | None = None
 
 
+@dataclass(frozen=True)
+class Reach:
+    """What of a person's programs their limits reach.
+
+    Attributes:
+        missed: one that they do not reach; empty when they reach all.
+        is_none: they reach nothing of what runs.
+    """
+
+    missed: str = ""
+    is_none: bool = False
+
+
+ALL = Reach()
+
+
 def excess(cpus: float, memory: int, care: Care) -> float:
     """How many times their part somebody uses: of processors or of memory, whichever is more."""
     return max(cpus / care.cpus, memory / (care.memory_gib * GIB))
@@ -111,24 +127,43 @@ def message(
     used: tuple[float, int, str],
     *,
     holds_memory: bool = True,
+    reach: Reach = ALL,
 ) -> str | None:
-    """What somebody is told when their penalty changes; None when it does not.
+    """What somebody is told when their penalty changes; None when it does not, or limits nothing and ends.
 
     Args:
         used: processors, bytes, and the program that used the most.
         holds_memory: whether the kernel slows down for want of memory; else nobody is told of such a limit.
+        reach: of the limits; nobody is told that they hold what they do not reach.
     """
-    if after.level == before.level:
+    if after.level == before.level or (reach.is_none and after.level < before.level):
         return None
     if not after.level:
         return "This login node's limit on your programs is over. Thank you for leaving room for others."
     left, time = _left(after, now, care, holds_memory=holds_memory)
     if after.level < before.level:
-        return f"The limit on your programs on this login node is eased: {left} for the next {time}."
-    return (
-        f"You have used {_used(used)}. {_part_of_one(care)} Your programs go on with {left}; the limit eases "
-        f"by itself in {time}. {_WAY_OUT}"
-    )
+        left = f"{left} for the next {time}{_but(reach)}"
+        return f"The limit on your programs on this login node is eased: {left}."
+    return f"You have used {_used(used)}. {_part_of_one(care)} {_from_now_on(left, time, reach)} {_WAY_OUT}"
+
+
+def _from_now_on(left: str, time: str, reach: Reach) -> str:
+    if reach.is_none:
+        return f"{_powerless(reach)}: please have it use less."
+    if reach.missed:
+        return (
+            f"Your programs go on with {left}{_but(reach)}: please have these use less. The limit eases by "
+            f"itself in {time}."
+        )
+    return f"Your programs go on with {left}; the limit eases by itself in {time}."
+
+
+def _but(reach: Reach) -> str:
+    return f", but for those that the limit does not reach, such as {reach.missed}" if reach.missed else ""
+
+
+def _powerless(reach: Reach) -> str:
+    return f"This login node cannot slow down what you run now, such as {reach.missed}"
 
 
 def reminder(
@@ -138,17 +173,21 @@ def reminder(
     used: tuple[float, int, str],
     *,
     holds_memory: bool = True,
+    reach: Reach = ALL,
 ) -> str:
     """What somebody under a penalty is told who was not there when it began.
 
     Args:
         used: what it began with, as of `message`.
-        holds_memory: as of `message`.
+        holds_memory, reach: as of `message`.
     """
     left, time = _left(standing, now, care, holds_memory=holds_memory)
+    had = f"you had used {_used(used)}. {_part_of_one(care)}"
+    if reach.is_none:
+        return f"{_powerless(reach)}, and {had} Please have it use less. {_WAY_OUT}"
     return (
-        f"Your programs on this login node are limited to {left} for the next {time}: you had "
-        f"used {_used(used)}. {_part_of_one(care)} The limit eases by itself. {_WAY_OUT}"
+        f"Your programs on this login node are limited to {left} for the next {time}{_but(reach)}: "
+        f"{had} The limit eases by itself. {_WAY_OUT}"
     )
 
 

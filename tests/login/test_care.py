@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpctools.login.care import GIB, Limits, Standing, excess, limits, message, step
+from hpctools.login.care import GIB, Limits, Reach, Standing, excess, limits, message, reminder, step
 from hpctools.site.login_care import Care
 
 CARE = Care.model_validate(
@@ -98,3 +98,30 @@ def test_what_people_are_told() -> None:
     assert message(begun, Standing(relapses=1), 0.0, CARE, used) == (
         "This login node's limit on your programs is over. Thank you for leaving room for others."
     )
+
+
+def test_nobody_is_told_that_a_limit_holds_what_it_does_not_reach() -> None:
+    """A shell of Session Manager's, say, which systemd does not have in its owner's slice."""
+    begun, used = Standing(0.0, 1, 1800.0, 1), (9.31, 3 * GIB, "python3 (process 77)")
+    some, none = Reach("python3 (process 77)"), Reach("python3 (process 77)", is_none=True)
+    but = ", but for those that the limit does not reach, such as python3 (process 77)"
+    told = message(Standing(), begun, 0.0, CARE, used, reach=some)
+    assert told is not None
+    assert told.endswith(
+        f" Your programs go on with 3.2 processors and 12.8 GiB{but}: please have these use less. The limit "
+        "eases by itself in 30 minutes. Long or large work belongs into a job: hp-submit --help."
+    )
+    assert message(Standing(0.0, 2, 0.0), begun, 0.0, CARE, used, reach=some) == (
+        "The limit on your programs on this login node is eased: 3.2 processors and 12.8 GiB for the next 30 "
+        f"minutes{but}."
+    )
+    powerless = "This login node cannot slow down what you run now, such as python3 (process 77)"
+    told = message(Standing(), begun, 0.0, CARE, used, reach=none)
+    assert told is not None
+    assert told.endswith(
+        f" {powerless}: please have it use less. Long or large work belongs into a job: hp-submit --help."
+    )
+    assert message(Standing(0.0, 2, 0.0), begun, 0.0, CARE, used, reach=none) is None
+    assert message(begun, Standing(relapses=1), 0.0, CARE, used, reach=none) is None
+    assert f" for the next 30 minutes{but}: you had used" in reminder(begun, 0.0, CARE, used, reach=some)
+    assert reminder(begun, 0.0, CARE, used, reach=none).startswith(f"{powerless}, and you had used 9.3")

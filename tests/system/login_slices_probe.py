@@ -6,6 +6,7 @@ Prints one JSON object: what the kernel was told at each stage, and what came of
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -69,6 +70,8 @@ def under_systemd() -> dict[str, object]:
     found: dict[str, object] = {"slices": type(slices).__name__, "site": told(folder)}
     slices.limit(UID, Limits(0.1, 64 * MIB), ())
     found |= {"limited": told(folder), "used": used(program), "holds": held(UID)}
+    (own,) = (each for each in read_processes() if each.pid == os.getpid())
+    found["outside"] = [each.pid == own.pid for each in slices.outside(UID, [program, own])]
     call("systemctl", "daemon-reload")
     found["reloaded"] = told(folder)
     call("systemctl", "stop", "burn")

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from hpctools.login.agent.processes import TICKS, Process, read_processes
+from hpctools.login.agent.slices import SystemdSlices
 from hpctools.sandbox import cgroups
 from tests.system.harness import until
 
@@ -71,6 +72,7 @@ class Systemd:
 
     Attributes:
         branch: its folder in each hierarchy.
+        first: its process 1, as this machine numbers it.
     """
 
     def __init__(self) -> None:
@@ -79,7 +81,7 @@ class Systemd:
         environment = {"PATH": os.environ["PATH"], "OWN_QUOTA": str(OWN_QUOTA)}
         self._outer = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL)
         try:
-            self._first = until(self._found, 20)
+            self.first = until(self._found, 20)
             until(lambda: self.run("systemctl", "is-system-running", check=False) == "running\n" or None, 20)
         except AssertionError:
             self.end()
@@ -93,7 +95,7 @@ class Systemd:
 
     def run(self, *argv: str, check: bool = True) -> str:
         """What a command beside it says."""
-        inside = ["nsenter", "-t", str(self._first), "--mount", "--pid", "--cgroup", "--uts", "--ipc", *argv]
+        inside = ["nsenter", "-t", str(self.first), "--mount", "--pid", "--cgroup", "--uts", "--ipc", *argv]
         told = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
             inside, capture_output=True, text=True, env=told, timeout=60, check=check
@@ -169,5 +171,7 @@ def test_a_limit_counts_until_it_is_lifted_whatever_systemd_reads_anew(systemd: 
     back = systemd.burn()
     assert systemd.quota == 10_000
     assert used_by(back) < 0.3
+    first = next(each for each in read_processes() if each.pid == systemd.first)
+    assert SystemdSlices().outside(UID, [back, first]) == (first,)
     systemd.limit()
     assert systemd.quota == OWN_QUOTA * 1000

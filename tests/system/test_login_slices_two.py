@@ -72,3 +72,4 @@ def test_systemds_slices_keep_a_limit_beside_the_sites_own(tmp_path: Path) -> No
     assert (seen["back"], seen["lifted"]) == (limited, site)
     assert seen["used"] < 0.2
     assert 0 < seen["holds"] < 64 * MIB
+    assert seen["outside"] == [True], "the probe is a service, as Session Manager's agent is"

@@ -17,7 +17,7 @@ from hpctools.login.agent.reminding import Notice
 from hpctools.login.agent.sample import Sample
 from hpctools.login.agent.slices import Slices, held
 from hpctools.login.agent.usage import Usage, usage
-from hpctools.login.care import Limits, Standing, excess, limits, message, reminder, step
+from hpctools.login.care import Limits, Reach, Standing, excess, limits, message, reminder, step
 from hpctools.site.login_care import Care
 
 _log = logging.getLogger("hpctools.login")
@@ -58,6 +58,7 @@ class Carer:
         self._standings: dict[int, Standing] = {}
         self._told: dict[int, Limits | None] = {}  # None: what an earlier agent told, and nobody could lift
         self._reasons: dict[int, tuple[float, int, str]] = {}
+        self._theirs: Mapping[int, Sequence[Process]] = {}
         self.penalties = 0
 
     def look(self, before: Sample, after: Sample) -> None:
@@ -67,6 +68,7 @@ class Carer:
             return
         if not self._pause.lasts(self._monotonic()):
             self._lift([uid for uid, told in self._told.items() if told is None])
+        self._theirs = _by_person(after.processes)
         found = usage(before.processes, after.processes, seconds, self._care.ignored)
         people = {
             uid: self._once(uid, used) for uid, used in found.items() if not self._exempt(user_name(uid))
@@ -77,9 +79,25 @@ class Carer:
         self._forget(after.processes)
 
     def _once(self, uid: int, used: Usage) -> Usage:
-        """What forked workers share is counted in each of them; the kernel knows what it is in all."""
+        """What forked workers share is counted in each of them; the kernel knows what it is in all.
+
+        It knows of those in the slice; what runs elsewhere is added.
+        """
         held = self._held(uid)
-        return used if held is None or held >= used.memory else replace(used, memory=held)
+        if held is None or held >= used.memory:
+            return used
+        elsewhere = self._slices.outside(uid, self._theirs.get(uid, ()))
+        held += sum(each.memory for each in elsewhere if each.name not in self._care.ignored)
+        return replace(used, memory=min(used.memory, held))
+
+    def _reach(self, uid: int) -> Reach:
+        """What of a person's programs their limits reach, of those that count."""
+        theirs = [each for each in self._theirs.get(uid, ()) if each.name not in self._care.ignored]
+        missed = self._slices.outside(uid, theirs)
+        if not missed:
+            return Reach()
+        most = max(missed, key=lambda each: (each.cpu_ticks, -each.pid))
+        return Reach(f"{most.name} (process {most.pid})", len(missed) == len(theirs))
 
     def _step(self, uid: int, used: Usage, seconds: float, sample: Sample) -> None:
         before = self._standings.get(uid, Standing())
@@ -89,18 +107,25 @@ class Carer:
             return
         self._standings[uid] = after
         reason = (used.cpus, used.memory, used.most)
-        memory = self._slices.holds_memory
-        words = message(before, after, sample.at, self._care, reason, holds_memory=memory)
-        if words is not None:
-            if after.level > before.level:
-                self.penalties += 1
-                self._reasons[uid] = reason
+        if after.level > before.level:
+            self.penalties += 1
+            self._reasons[uid] = reason
+        if after.level != before.level:
             _log.info("%s: penalty level %d (%s)", user_name(uid), after.level, used)
-            self._tell(user_name(uid), words)
+            reach, memory = self._reach(uid), self._slices.holds_memory
+            words = message(before, after, sample.at, self._care, reason, holds_memory=memory, reach=reach)
+            self._say(user_name(uid), words, reach)
         if not after.level:
             self._reasons.pop(uid, None)
         if after.is_clean:
             del self._standings[uid]
+
+    def _say(self, user: str, words: str | None, reach: Reach) -> None:
+        if reach.missed:
+            what = "nothing" if reach.is_none else "not all"
+            _log.warning("the limits of %s reach %s that runs: not %s", user, what, reach.missed)
+        if words is not None:
+            self._tell(user, words)
 
     def _limit(self, uid: int, wanted: Limits, processes: Iterable[Process]) -> bool:
         is_told = wanted == self._told.get(uid, Limits())
@@ -186,7 +211,9 @@ class Carer:
         return {
             user_name(uid): Notice(
                 f"{standing.level} until {standing.until}",
-                reminder(standing, now, self._care, self._reasons[uid], holds_memory=memory),
+                reminder(
+                    standing, now, self._care, self._reasons[uid], holds_memory=memory, reach=self._reach(uid)
+                ),
             )
             for uid, standing in self._standings.items()
             if standing.level and uid in self._reasons
@@ -197,6 +224,13 @@ class Carer:
         """How those stand who are not clean."""
         known = list(self._standings.items())  # who looks up names, in another thread, waits: they change
         return {user_name(uid): standing for uid, standing in known}
+
+
+def _by_person(processes: Iterable[Process]) -> Mapping[int, Sequence[Process]]:
+    found: dict[int, list[Process]] = {}
+    for process in processes:
+        found.setdefault(process.uid, []).append(process)
+    return found
 
 
 def lift_left(slices: Slices, memory: Path) -> None:

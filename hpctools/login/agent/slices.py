@@ -51,6 +51,10 @@ class Slices(Protocol):
         """Lift all limits of these people; of whom it cannot be done, and why."""
         ...
 
+    def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
+        """Those of a person's processes that their limits do not reach, and that are in no job of Slurm's."""
+        ...
+
 
 def find_slices(systemd: Path = SYSTEMD, cgroups: Path = CGROUPS) -> Slices:
     """systemd where it is in charge, else the kernel's own folders."""
@@ -111,6 +115,10 @@ class SystemdSlices:
         except (HpctoolsError, OSError) as error:
             failed |= dict.fromkeys(changed, error)
         return failed
+
+    def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
+        """See `Slices`; of Session Manager's sessions logind knows nothing, so they stay in its service."""
+        return tuple(each for each in processes if _is_elsewhere(each.pid, uid))
 
     def _folder(self, uid: int) -> Path:
         return self.control / f"user-{uid}.slice.d"
@@ -231,6 +239,10 @@ class CgroupTwo:
         """See `Slices`."""
         return _lifted_each(self, uids)
 
+    def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
+        """See `Slices`; all are put there."""
+        return ()
+
 
 @dataclass(frozen=True)
 class CgroupOne:
@@ -257,6 +269,10 @@ class CgroupOne:
     def lift(self, uids: Iterable[int]) -> Mapping[int, Exception]:
         """See `Slices`."""
         return _lifted_each(self, uids)
+
+    def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
+        """See `Slices`; all are put there."""
+        return ()
 
 
 def _lifted_each(slices: Slices, uids: Iterable[int]) -> Mapping[int, Exception]:
@@ -288,7 +304,21 @@ def _move(folder: Path, processes: Iterable[Process]) -> None:
 
 def in_job(pid: int, proc: Path = PROC) -> bool:
     """Whether a process belongs to a job, whose cgroups are Slurm's."""
+    return _IN_JOB in _cgroups_of(pid, proc)
+
+
+_IN_JOB = "/job_"
+
+
+def _is_elsewhere(pid: int, uid: int) -> bool:
+    """Whether a process that lives is neither in the person's slice nor in a job."""
+    found = _cgroups_of(pid, PROC)
+    return bool(found) and f"/user-{uid}.slice/" not in found and _IN_JOB not in found
+
+
+def _cgroups_of(pid: int, proc: Path) -> str:
+    """Where the kernel has a process, a line for each hierarchy; empty when it has ended."""
     try:
-        return "/job_" in (proc / str(pid) / "cgroup").read_text()
+        return (proc / str(pid) / "cgroup").read_text()
     except OSError:
-        return False
+        return ""

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,7 +15,15 @@ import pytest
 from hpctools.errors import CommandError, CommandTimeout
 from hpctools.login.agent.caring import Carer
 from hpctools.login.agent.processes import TICKS, Process, read_processes
-from hpctools.login.agent.slices import CGROUPS, CgroupOne, SystemdSlices, find_slices, held, in_job
+from hpctools.login.agent.slices import (
+    CGROUPS,
+    CgroupOne,
+    CgroupTwo,
+    SystemdSlices,
+    find_slices,
+    held,
+    in_job,
+)
 from hpctools.login.care import GIB, Limits, Standing
 from hpctools.site.login_care import Care
 from tests.login.node_processes import process, sample
@@ -31,6 +40,10 @@ class FakeSlices:
         self.broken = self.hangs = False
         self.asked = 0
         self.told: list[tuple[int, Limits]] = []
+        self.missed: set[int] = set()  # processes that limits do not reach
+
+    def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
+        return tuple(each for each in processes if each.pid in self.missed)
 
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
         self.asked += 1
@@ -131,6 +144,58 @@ def test_memory_that_workers_share_counts_once(known: int | None, penalties: int
     for minute in range(8):
         carer.look(sample(*workers, at=60 * minute), sample(*workers, at=60 * (minute + 1)))
     assert carer.penalties == penalties
+
+
+def test_memory_outside_the_slice_counts_too() -> None:
+    """A shell of Session Manager's runs in that service: only what somebody had by ssh counted beside it."""
+    slices = FakeSlices()
+    slices.missed = {70, 71}
+    carer = Carer(CARE, slices, lambda u, w: None, lambda u: False, held=lambda uid: GIB)
+    there = [
+        process(60, uid=54321, memory=2 * GIB),
+        process(70, uid=54321, memory=5 * GIB),
+        process(71, uid=54321, memory=9 * GIB, name="rsync"),
+    ]
+    used = []
+    for minute in range(8):
+        carer.look(sample(*there, at=60 * minute), sample(*there, at=60 * (minute + 1)))
+        used += [reason[1] for reason in carer._reasons.values()]
+    assert (carer.penalties, set(used)) == (1, {6 * GIB})
+
+
+@pytest.mark.parametrize(("shell", "words"), [(False, "cannot slow down what"), (True, "but for those that")])
+def test_nobody_is_told_of_a_limit_that_does_not_reach_them(shell: bool, words: str) -> None:
+    """systemd has the slice of somebody who came by Session Manager limited, and nothing in it."""
+    slices, told = FakeSlices(), list[str]()
+    slices.missed = {51}
+    carer = Carer(CARE, slices, lambda user, said: told.append(said), lambda user: user == "root")
+    there = [process(52, uid=54321, name="bash")] if shell else []
+    for minute in range(5):
+        ticks = [round(60 * (minute + past) * 3.0 * TICKS) for past in (0, 1)]
+        first, then = (sample(process(51, uid=54321, ticks=each), *there) for each in ticks)
+        carer.look(replace(first, at=60.0 * minute), replace(then, at=60.0 * minute + 60))
+    assert len(told) == 1
+    assert words in told[0]
+    assert "such as python3 (process 51)" in told[0]
+    assert words in carer.notices(300.0)["54321"].words
+
+
+def test_what_systemd_has_elsewhere_is_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a job, or ended: nothing is to be said of it."""
+    where = {
+        7: "0::/user.slice/user-1001.slice/session-3.scope",
+        8: "0::/system.slice/amazon-ssm-agent.service",
+        9: "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0",
+        10: "5:cpu,cpuacct:/\n1:name=systemd:/user.slice/user-1001.slice/user@1001.service/app.slice",
+        11: "0::/user.slice/user-10011.slice/session-4.scope",
+    }
+    for pid, line in where.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(f"{line}\n")
+    monkeypatch.setattr("hpctools.login.agent.slices.PROC", tmp_path)
+    theirs = [process(pid, uid=1001) for pid in (*where, 12)]
+    assert [each.pid for each in SystemdSlices().outside(1001, theirs)] == [8, 11]
+    assert CgroupTwo().outside(1001, theirs) == CgroupOne().outside(1001, theirs) == ()
 
 
 def test_what_a_slice_holds_is_read(tmp_path: Path) -> None:
