@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -21,7 +22,7 @@ from click.testing import CliRunner
 from hpctools.cli.main import hpctools
 from hpctools.login.session_manager.package import HANDLER, function_zip, imports, sources
 from tests.login.session_manager.test_session_manager import event
-from tests.login.test_session_manager_stack import TEMPLATE, properties
+from tests.login.test_session_manager_stack import SECTION, TEMPLATE, properties
 
 LAMBDA_HAS = ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "urllib3", "six")
 """What Lambda's Python brings: boto3 and what it needs."""
@@ -62,6 +63,12 @@ def test_it_has_the_handler_and_not_the_whole_house() -> None:
         path for path in found if path.startswith(("hpctools/site", "hpctools/conf", "hpctools/slurm"))
     ]
     assert f"{HANDLER}.handler" == properties("Function")["Handler"]
+
+
+def test_it_is_as_small_as_the_page_says() -> None:
+    found = re.search(r"a zip of less than (\d+) kB", SECTION)
+    assert found is not None
+    assert len(function_zip()) < int(found[1]) * 1000
 
 
 def test_its_bytes_say_nothing_of_when_and_where_it_was_made() -> None:
