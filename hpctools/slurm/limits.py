@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from hpctools.errors import CommandError
-from hpctools.slurm import parse, run
+from hpctools.slurm import limits_text, parse, run
 from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
 from hpctools.slurm.versions import preempts_youngest_first
@@ -18,8 +18,6 @@ _QOS = (
     "Name,GraceTime,GrpTRES,MaxTRES,MaxTRESPU,GrpJobs,GrpSubmit,MaxJobsPU,MaxSubmitPU,MaxWall,"
     "Preempt,PreemptMode,Flags,MaxTRESMins,UsageFactor"
 )
-WALL = "wall"
-"""The time of jobs, as if it were a TRES of which each has one: GrpWall is its GrpTRESMins."""
 _QUESTIONS = {
     "qos": ("sacctmgr", "-nP", "show", "qos", f"format={_QOS}"),
     "associations": (
@@ -29,7 +27,7 @@ _QUESTIONS = {
         "assoc",
         "where",
         "user={user}",
-        "format=Account,QOS,DefaultQOS",
+        "format=Account,QOS,DefaultQOS,Cluster,Partition",
     ),
     "limits": ("scontrol", "--oneliner", "show", "assoc_mgr", "users={user}", "flags=assoc,qos"),
     "partitions": ("scontrol", "--all", "--oneliner", "show", "partition"),
@@ -78,6 +76,7 @@ class Account:
         bounds: those of the user in it, of the account, and of the accounts above it.
         above: the accounts that it belongs to, the nearest first.
         has_default_qos: whether it is known which QoS a job gets that asks for none.
+        partition: the only one that this is for; "": all for which there is nothing of their own.
     """
 
     name: str
@@ -86,6 +85,7 @@ class Account:
     bounds: tuple[Bounds, ...] = ()
     above: tuple[str, ...] = ()
     has_default_qos: bool = True
+    partition: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,20 +158,26 @@ class Limits:
     usage_factors: Mapping[str, float] = field(default_factory=dict)
     asked_with_factor: frozenset[str] = frozenset()
 
-    def account(self, name: str | None) -> Account | None:
-        """An account of the user by its name (whose case Slurm ignores), or the default one; None: none."""
-        known = (name or "").lower()
-        return next(
-            (each for each in self.accounts if each.name.lower() == known or (not known and each.is_default)),
-            None,
-        )
+    def account(self, name: str | None, partitions: Sequence[str] = ()) -> Account | None:
+        """An account of the user by its name (whose case Slurm ignores), or the default one; None: none.
 
-    def qos_of(self, account: str | None, qos: str | None) -> str:
+        Args:
+            partitions: those in which the job may run. Slurm goes by the first: what the user may have there
+                (an association with a partition), else what she may have anywhere.
+        """
+        known = (name or "").lower()
+        named = [
+            each for each in self.accounts if each.name.lower() == known or (not known and each.is_default)
+        ]
+        order = (*partitions[:1], "") if partitions else ("", *(each.partition for each in named))
+        return next((each for place in order for each in named if each.partition == place), None)
+
+    def qos_of(self, account: str | None, qos: str | None, partitions: Sequence[str] = ()) -> str:
         """The QoS that a job gets: the one it asks for, or its account's default; "": not known.
 
         Slurm ignores the case of its name.
         """
-        charged = self.account(account)
+        charged = self.account(account, partitions)
         if not qos:
             return charged.qos[0] if charged and charged.qos and charged.has_default_qos else ""
         known = (*self.qos, *self.precedence.preempts)
@@ -216,9 +222,9 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
     return Limits(
         user=user,
         enforced=frozenset(config.get("AccountingStorageEnforce", "").lower().split(",")),
-        accounts=tuple(_accounts(user, answers["associations"], answers["limits"])),
+        accounts=tuple(_accounts(user, _rows_here(answers["associations"], config), answers["limits"])),
         qos={row[0]: _qos(row, together.get(row[0], {})) for row in rows},
-        grace={row[0]: _seconds(row[1]) for row in rows},
+        grace={row[0]: limits_text.seconds(row[1]) for row in rows},
         partitions=dict(
             _times(line) for line in answers["partitions"].splitlines() if "PartitionName=" in line
         ),
@@ -227,19 +233,13 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         youngest_first=preempts_youngest_first(config),
         beyond_partitions=_flagged(rows, "PartitionMaxNodes"),
         beyond_times=_flagged(rows, "PartitionTimeLimit"),
-        kill_wait=_first_number(config.get("KillWait", ""), Limits.kill_wait),
+        kill_wait=limits_text.first_number(config.get("KillWait", ""), Limits.kill_wait),
         over_partitions=_flagged(rows, "OverPartQOS"),
         usage_factors={
             row[0]: float(row[14]) for row in rows if re.fullmatch(r"\d+\.\d+", "".join(row[14:15]))
         },
         asked_with_factor=_flagged(rows, "UsageFactorSafe"),
     )
-
-
-def _first_number(text: str, default: int) -> int:
-    """Of `30 sec`."""
-    found = re.match(r"\d+", text)
-    return default if found is None else int(found[0])
 
 
 def _flagged(rows: list[list[str]], flag: str) -> frozenset[str]:
@@ -267,37 +267,46 @@ def _qos(row: list[str], together: Mapping[str, str]) -> Bounds:
     name, _, group, job, user, group_jobs, group_submitted, jobs, submitted, wall = row[:10]
     return Bounds(
         of=f"QoS {name}",
-        group=_tres(group),
-        job=_tres(job),
-        user=_tres(user),
-        jobs=_count(jobs),
-        submitted=_count(submitted),
-        group_jobs=_count(group_jobs),
-        group_submitted=_count(group_submitted),
+        group=limits_text.tres(group),
+        job=limits_text.tres(job),
+        user=limits_text.tres(user),
+        jobs=limits_text.count(jobs),
+        submitted=limits_text.count(submitted),
+        group_jobs=limits_text.count(group_jobs),
+        group_submitted=limits_text.count(group_submitted),
         minutes=parse.minutes(wall),
-        job_minutes=_tres(",".join(row[13:14])),
-        used=_used_together(together),
-        running=_tres(together.get("GrpTRESRunMins", "")),
+        job_minutes=limits_text.tres(",".join(row[13:14])),
+        used=limits_text.used_together(together),
+        running=limits_text.tres(together.get("GrpTRESRunMins", "")),
     )
 
 
-def _accounts(user: str, associations: str, limits: str) -> list[Account]:
+def _rows_here(associations: str, config: Mapping[str, str]) -> list[list[str]]:
+    """What the user may have on this cluster: slurmdbd tells it of each cluster that it knows."""
+    here = config.get("ClusterName", "").lower()
+    rows = [[*line.split("|"), *[""] * 4][:5] for line in dict.fromkeys(associations.splitlines())]
+    return [row for row in rows if not row[3] or not here or row[3].lower() == here]
+
+
+def _accounts(user: str, rows: list[list[str]], limits: str) -> list[Account]:
     records = [
         dict(re.findall(r"(\w+)=(\S*)", line)) for line in limits.splitlines() if "ClusterName=" in line
     ]
-    own = {each["Account"]: each for each in records if each.get("UserName", "").startswith(f"{user}(")}
+    mine = [each for each in records if each.get("UserName", "").startswith(f"{user}(")]
+    own = {(each["Account"], each.get("Partition", "")): each for each in mine}
     above = {each["Account"]: each for each in records if not each.get("UserName")}
     found = []
-    for line in dict.fromkeys(associations.splitlines()):
-        name, allowed, default = [*line.split("|"), "", ""][:3]
-        record = own.get(name, {})
-        chain = [_bounds(f"user {user} in account {name}", record)] if record else []
+    for name, allowed, default, _, partition in rows:
+        record = own.get((name, partition), {})
+        where = f" for partition {partition}" if partition else ""
+        chain = [_bounds(f"user {user} in account {name}{where}", record)] if record else []
         default = default or _usual(allowed)
         qos = tuple(dict.fromkeys(each for each in (default, *allowed.split(",")) if each))
         line_up = _line_up(name, above)
         bounds = (*chain, *(_group_bounds(each, above[each]) for each in line_up))
         is_default = record.get("DefAssoc") == "Yes"
-        found.append(Account(name, is_default, qos, bounds, tuple(line_up[1:]), bool(default)))
+        above_it = tuple(line_up[1:])
+        found.append(Account(name, is_default, qos, bounds, above_it, bool(default), partition))
     return found
 
 
@@ -335,47 +344,17 @@ def _group_bounds(name: str, record: Mapping[str, str]) -> Bounds:
 def _bounds(of: str, record: Mapping[str, str]) -> Bounds:
     return Bounds(
         of=of,
-        group=_tres(record.get("GrpTRES", "")),
-        job=_tres(record.get("MaxTRESPJ", "")),
-        jobs=_count(record.get("MaxJobs", "")),
-        submitted=_count(record.get("MaxSubmitJobs", "")),
-        group_jobs=_count(record.get("GrpJobs", "")),
-        group_submitted=_count(record.get("GrpSubmitJobs", "")),
-        minutes=_count(record.get("MaxWallPJ", "")),
-        job_minutes=_tres(record.get("MaxTRESMinsPJ", "")),
-        used=_used_together(record),
-        running=_tres(record.get("GrpTRESRunMins", "")),
+        group=limits_text.tres(record.get("GrpTRES", "")),
+        job=limits_text.tres(record.get("MaxTRESPJ", "")),
+        jobs=limits_text.count(record.get("MaxJobs", "")),
+        submitted=limits_text.count(record.get("MaxSubmitJobs", "")),
+        group_jobs=limits_text.count(record.get("GrpJobs", "")),
+        group_submitted=limits_text.count(record.get("GrpSubmitJobs", "")),
+        minutes=limits_text.count(record.get("MaxWallPJ", "")),
+        job_minutes=limits_text.tres(record.get("MaxTRESMinsPJ", "")),
+        used=limits_text.used_together(record),
+        running=limits_text.tres(record.get("GrpTRESRunMins", "")),
     )
-
-
-def _tres(text: str) -> dict[str, int]:
-    """`cpu=640(0),mem=N(0),gres/gpu=48` as numbers; what has no number has no limit."""
-    found = re.findall(r"([^,=]+)=(\d+)(?:\([\d.]+\))?(?=,|$)", text)
-    return {name: int(value) for name, value in found}
-
-
-def _used(text: str) -> dict[str, tuple[int, float]]:
-    """`cpu=N(328),gres/gpu=100(3)`: limits that there are, with what is used."""
-    found = re.findall(r"([^,=]+)=(\d+)\(([\d.]+)\)", text)
-    return {name: (int(limit), float(used)) for name, limit, used in found}
-
-
-def _used_together(record: Mapping[str, str]) -> dict[str, tuple[int, float]]:
-    return _used(f"{record.get('GrpTRESMins', '')},{WALL}={record.get('GrpWall', '')}")
-
-
-def _count(text: str) -> int | None:
-    found = re.match(r"\d+", text)
-    return int(found[0]) if found else None
-
-
-def _seconds(text: str) -> int:
-    """`[days-]hours:minutes:seconds` in seconds."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
-    if not found:
-        return 0
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _times(line: str) -> tuple[str, PartitionTimes]:
@@ -383,7 +362,10 @@ def _times(line: str) -> tuple[str, PartitionTimes]:
     default, longest = (parse.minutes(fields.get(name, "")) for name in ("DefaultTime", "MaxTime"))
     weights = re.findall(r"([^,=]+)=([\d.]+)(?=,|$)", fields.get("TRESBillingWeights", ""))
     by_name = {name.lower(): float(weight) for name, weight in weights}
-    tier, mode = _count(fields.get("PriorityTier", "")) or 0, fields.get("PreemptMode", "off").lower()
-    grace = _count(fields.get("GraceTime", "")) or 0
+    tier, mode = (
+        limits_text.count(fields.get("PriorityTier", "")) or 0,
+        fields.get("PreemptMode", "off").lower(),
+    )
+    grace = limits_text.count(fields.get("GraceTime", "")) or 0
     qos = fields.get("QoS", "").replace("N/A", "")
     return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode, grace, qos)

@@ -23,7 +23,9 @@ def check_allowance(request: Request, limits: Limits) -> None:
     Raises:
         SubmitError: says whose limit it is, and what to ask for instead.
     """
-    account = limits.account(request.account) if "associations" in limits.enforced else None
+    account = (
+        limits.account(request.account, request.partitions) if "associations" in limits.enforced else None
+    )
     may_have = [each.lower() for each in account.qos] if account else []  # Slurm's own: names without case
     if request.qos and account and "qos" in limits.enforced and request.qos.lower() not in may_have:
         raise SubmitError(
@@ -35,7 +37,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
         _check_grace(request, *limits.grace_of(ELASTIC_QOS, request.partitions))
     if "limits" not in limits.enforced:
         return
-    name = limits.qos_of(request.account, request.qos) if account or request.qos else ""
+    name = limits.qos_of(request.account, request.qos, request.partitions) if account or request.qos else ""
     baseline = qos_bounds(limits, name, request.partitions)
     replicas = qos_bounds(limits, ELASTIC_QOS, request.partitions) if has_replicas else QosBounds()
     bounds = account.bounds if account else ()
@@ -51,7 +53,7 @@ def check_own_qos(request: Request, limits: Limits | None) -> None:
     Raises:
         SubmitError: says what to ask for instead.
     """
-    qos = limits.qos_of(request.account, request.qos) if limits else request.qos or ""
+    qos = limits.qos_of(request.account, request.qos, request.partitions) if limits else request.qos or ""
     if ELASTIC_QOS in qos.lower().split(","):
         said = f"--qos={request.qos}" if request.qos else f"your default QoS is {qos}, which"
         raise SubmitError(
@@ -85,7 +87,9 @@ def replica_minutes(request: Request, limits: Limits | None) -> int | None:
     """
     if limits is None or "limits" not in limits.enforced:
         return None
-    account = limits.account(request.account) if "associations" in limits.enforced else None
+    account = (
+        limits.account(request.account, request.partitions) if "associations" in limits.enforced else None
+    )
     return min((each for _, each in _times_of(request, limits, account, ELASTIC_QOS)), default=None)
 
 

@@ -89,7 +89,7 @@ def _check_largest_job(request: Request, chosen: Sequence[Partition], limits: Li
     widest = max(chosen, key=lambda partition: partition.max_nodes or 0)
     most, beyond = widest.max_nodes or 0, limits.beyond_partitions if limits else frozenset()
     said = f"{request.said}: a job in partition {widest.name} may have at most {most} nodes"
-    qos = limits.qos_of(request.account, request.qos) if limits else ""
+    qos = limits.qos_of(request.account, request.qos, request.partitions) if limits else ""
     if request.sizes.minimum > most and qos not in beyond:
         raise SubmitError(said, f"lower the minimum to {most}")
     if request.sizes.largest_step > most and ELASTIC_QOS not in beyond:
@@ -102,7 +102,9 @@ def _check_largest_job(request: Request, chosen: Sequence[Partition], limits: Li
 def _check_admission(request: Request, chosen: Sequence[Partition], limits: Limits) -> None:
     """Whether one of the partitions is for the run's account and QoS, and for the QoS of its replica jobs."""
     names = "partition " + ",".join(partition.name for partition in chosen)
-    account = limits.account(request.account) if "associations" in limits.enforced else None
+    account = (
+        limits.account(request.account, request.partitions) if "associations" in limits.enforced else None
+    )
     if account and not (chosen := [each for each in chosen if _admits_account(each, account)]):
         raise SubmitError(
             f"{names} is not for account {account.name} (AllowAccounts, DenyAccounts)",
@@ -110,7 +112,7 @@ def _check_admission(request: Request, chosen: Sequence[Partition], limits: Limi
         )
     if "qos" not in limits.enforced:
         return
-    qos = limits.qos_of(request.account, request.qos)
+    qos = limits.qos_of(request.account, request.qos, request.partitions)
     if qos and "," not in qos and not any(_admits_qos(each, qos) for each in chosen):
         allowed = ", ".join(dict.fromkeys(name for each in chosen for name in each.allow_qos))
         raise SubmitError(

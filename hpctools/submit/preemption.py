@@ -78,11 +78,11 @@ def _takes_replicas(request: Request, limits: Limits) -> bool:
 
 
 def _by_qos(request: Request, limits: Limits) -> str | None:
-    known, qos = limits.precedence, limits.qos_of(request.account, request.qos)
+    known, qos = limits.precedence, limits.qos_of(request.account, request.qos, request.partitions)
     takers = sorted(each for each, taken in known.preempts.items() if qos in taken)
     if not takers or known.modes.get(qos) in _STAYS:
         return None
-    account = limits.account(request.account)
+    account = limits.account(request.account, request.partitions)
     taken = frozenset().union(*known.preempts.values())
     usable = account.qos if account else sorted(limits.qos)
     safe = sorted(each for each in usable if each not in taken or known.modes.get(each) in _STAYS)

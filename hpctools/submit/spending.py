@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hpctools.errors import SubmitError
-from hpctools.slurm.limits import WALL, Bounds, Limits, PartitionTimes
+from hpctools.slurm.limits import Bounds, Limits, PartitionTimes
+from hpctools.slurm.limits_text import WALL
 from hpctools.submit.qos_order import QosBounds
 from hpctools.submit.request import Request, tres_in_words
 

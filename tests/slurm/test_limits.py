@@ -147,6 +147,46 @@ def test_what_all_jobs_of_a_qos_or_an_account_may_use_over_time_is_read():
     assert (account.used, account.running) == ({"wall": (90, 1.0)}, {"gres/gpu": 12})
 
 
+def in_partition(said: dict[str, str], more: str) -> dict[str, str]:
+    """As nlp1 would have it with an association for partition dl beside the one for all."""
+    line = next(each for each in said["limits"].splitlines() if "UserName=nlp1" in each)
+    there = line.replace("Partition=", "Partition=dl").replace("MaxJobs=50(0)", "MaxJobs=1(0)")
+    return said | {"limits": f"{said['limits']}{there}\n", "associations": said["associations"] + more}
+
+
+def test_what_a_user_may_have_in_one_partition_holds_there_and_nowhere_else() -> None:
+    """Slurm looks for an association with the job's partition, then for one without."""
+    said = in_partition(answers("26.05.5"), "nlp-lab-a|debug,elastic|debug|uni-gpu|dl\n")
+    found = parse_limits("nlp1", said)
+    for name in (None, "nlp-lab-a"):
+        for places, jobs, qos in (((), 50, "medium"), (("nlp", "dl"), 50, "medium"), (("dl",), 1, "debug")):
+            account = found.account(name, places)
+            assert account is not None
+            assert (account.bounds[0].jobs, account.qos[0]) == (jobs, qos)
+            assert found.qos_of(name, None, places) == qos
+    assert found.account("nlp-lab-a", ("dl",)).bounds[0].of == (  # type: ignore[union-attr]
+        "user nlp1 in account nlp-lab-a for partition dl"
+    )
+
+
+def test_who_may_have_something_in_one_partition_only_has_no_known_account_elsewhere() -> None:
+    said = answers("26.05.5")
+    only = in_partition(said | {"associations": ""}, "nlp-lab-a|debug|debug|uni-gpu|dl\n")
+    found = parse_limits("nlp1", only)
+    assert found.account("nlp-lab-a", ("nlp",)) is None
+    assert found.account("nlp-lab-a", ("dl",)) == found.account("nlp-lab-a") is not None
+
+
+def test_what_a_user_has_on_another_cluster_of_the_same_slurmdbd_does_not_count() -> None:
+    """sacctmgr shows associations of all clusters."""
+    said = answers("26.05.5")
+    other = "nlp-lab-a|tiny|tiny|cold|\n"
+    here = "".join(f"{line}|uni-gpu|\n" for line in said["associations"].splitlines())
+    config = said["config"] + "ClusterName             = uni-gpu\n"
+    found = parse_limits("nlp1", said | {"associations": other + here, "config": config})
+    assert found.accounts == parse_limits("nlp1", said).accounts
+
+
 def test_a_slurmdbd_that_does_not_answer_is_an_error_and_no_wait(monkeypatch):
     def refuse(argv, **_):
         if argv[0] == "sacctmgr":

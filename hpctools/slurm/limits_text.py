@@ -1,0 +1,47 @@
+"""Values as sacctmgr and scontrol print those of limits: pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+WALL = "wall"
+"""The time of jobs, as if it were a TRES of which each has one: GrpWall is its GrpTRESMins."""
+
+
+def tres(text: str) -> dict[str, int]:
+    """`cpu=640(0),mem=N(0),gres/gpu=48` as numbers; what has no number has no limit."""
+    found = re.findall(r"([^,=]+)=(\d+)(?:\([\d.]+\))?(?=,|$)", text)
+    return {name: int(value) for name, value in found}
+
+
+def used(text: str) -> dict[str, tuple[int, float]]:
+    """`cpu=N(328),gres/gpu=100(3)`: limits that there are, with what is used."""
+    found = re.findall(r"([^,=]+)=(\d+)\(([\d.]+)\)", text)
+    return {name: (int(limit), float(used)) for name, limit, used in found}
+
+
+def used_together(record: Mapping[str, str]) -> dict[str, tuple[int, float]]:
+    """The same of a whole record, with the time of jobs (GrpWall) among them."""
+    return used(f"{record.get('GrpTRESMins', '')},{WALL}={record.get('GrpWall', '')}")
+
+
+def count(text: str) -> int | None:
+    """The number that stands first, as of `50(3)`; None: there is none."""
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else None
+
+
+def seconds(text: str) -> int:
+    """`[days-]hours:minutes:seconds` in seconds."""
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if not found:
+        return 0
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def first_number(text: str, default: int) -> int:
+    """Of `30 sec`."""
+    found = re.match(r"\d+", text)
+    return default if found is None else int(found[0])
