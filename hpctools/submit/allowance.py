@@ -11,8 +11,9 @@ from dataclasses import replace
 from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Account, Bounds, Limits
+from hpctools.submit.job_counts import check_job_counts
 from hpctools.submit.nodes import NodeSizes
-from hpctools.submit.qos_order import QosBounds, qos_bounds, without_counts
+from hpctools.submit.qos_order import QosBounds, qos_bounds
 from hpctools.submit.request import Request, tres_in_words
 from hpctools.submit.spending import check_spending
 
@@ -42,7 +43,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
     replicas = qos_bounds(limits, ELASTIC_QOS, request.partitions) if has_replicas else QosBounds()
     bounds = account.bounds if account else ()
     _check_tres(request, bounds, baseline, replicas)
-    _check_jobs(request, bounds, replicas if has_replicas else QosBounds(partition=baseline.partition))
+    check_job_counts(request, bounds, baseline, replicas)
     _check_time(request, limits, account, name)
     check_spending(request, limits, bounds, baseline, name)
 
@@ -217,38 +218,6 @@ def _refuse(
     )
     raise SubmitError(
         f"{request.said} takes up to {needed} {words} and {owner} may have {limit} ({kind} {name})", remedy
-    )
-
-
-def _check_jobs(request: Request, bounds: tuple[Bounds, ...], of_replicas: QosBounds) -> None:
-    """What may run is compared with one run, since others only wait for it; what may be there, with all."""
-    elastic, partition = of_replicas.own, of_replicas.partition
-    bounds = (*without_counts(bounds, of_replicas), *([partition] if partition is not None else []))
-    replicas = len(request.sizes.totals) - 1
-    at_once = replicas * request.at_once
-    limits = [(each, replicas + 1, request.runs + at_once) for each in bounds]
-    for each, running, there in [*limits, *([(elastic, replicas, at_once)] if elastic else [])]:
-        for limit in (each.jobs, each.group_jobs):
-            if limit is not None and running > limit:
-                _refuse_jobs(request, each.of, limit)
-        for limit in (each.submitted, each.group_submitted):
-            if limit is not None and there > limit:
-                _refuse_jobs(request, each.of, limit, of_all=True)
-
-
-def _refuse_jobs(request: Request, owner: str, limit: int, *, of_all: bool = False) -> None:
-    replicas = len(request.sizes.totals) - 1
-    if not of_all or request.runs == 1:
-        raise SubmitError(
-            f"{request.said} makes {replicas + 1} jobs, {replicas} of them replicas, and {owner} may have "
-            f"{limit}",
-            "take larger steps: --nodes MIN:MAX:STEP",
-        )
-    fewer = "take larger steps (--nodes MIN:MAX:STEP), or fewer runs at a time (%N)"
-    raise SubmitError(
-        f"--array has {request.runs} runs, so {request.runs} baseline jobs and {replicas * request.at_once} "
-        f"replica jobs at a time, and {owner} may have {limit} jobs in the queue",
-        fewer if replicas and request.runs < limit else f"submit at most {limit} runs at a time",
     )
 
 

@@ -305,7 +305,7 @@ ARRAY = Request(SIZES, runs=100, at_once=100)
             limits(user=replace(USER, submitted=50)),
             "--array has 100 runs, so 100 baseline jobs and 300 replica jobs at a time, and user dl1 in "
             "account "
-            "dl-lab-a may have 50 jobs in the queue; submit at most 50 runs at a time",
+            "dl-lab-a may have 50 jobs in the queue; submit at most 12 runs at a time",
         ),
         (
             replace(ARRAY, at_once=10),
@@ -335,6 +335,59 @@ def test_of_an_array_only_those_that_go_on_at_once_have_replicas_and_what_waits_
     ten = replace(ARRAY, at_once=10)
     check_allowance(ten, limits(user=replace(USER, submitted=130), elastic=replace(ELASTIC, submitted=30)))
     check_allowance(ten, limits(user=replace(USER, jobs=4), account=replace(ACCOUNT, group_jobs=4)))
+
+
+FIXED = Request(NodeSizes((2,), "2:2"), runs=100, at_once=100)
+
+
+@pytest.mark.parametrize("elastic", [ELASTIC, replace(ELASTIC, submitted=1000)])
+@pytest.mark.parametrize("request_", [FIXED, ARRAY])
+def test_of_an_array_the_baseline_jobs_are_counted_as_their_own_qos_says(
+    request_: Request, elastic: Bounds
+) -> None:
+    """As slurmctld: an association's MaxSubmitJobs is for jobs whose QoS has none."""
+    few, many = replace(USER, submitted=50), replace(USER, submitted=1000)
+    with_own = limits(user=few, high=replace(HIGH, submitted=100), elastic=elastic)
+    if request_ is FIXED or elastic.submitted:
+        check_allowance(request_, with_own)
+    else:
+        assert "user dl1 in account dl-lab-a may have 50 jobs" in refusal(request_, with_own)
+    assert "user dl1 in account dl-lab-a may have 50" in refusal(request_, limits(user=few, elastic=elastic))
+    too_few = limits(user=many, high=replace(HIGH, submitted=99), elastic=elastic)
+    assert "QoS high may have 99 jobs in the queue; submit at most 99 runs at a time" in refusal(
+        request_, too_few
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "known", "remedy"),
+    [
+        (
+            FIXED,
+            limits(user=replace(USER, jobs=0)),
+            "take another QoS (--qos) or account (--account), or ask",
+        ),
+        (FIXED, limits(high=replace(HIGH, submitted=0)), "take another QoS (--qos) or account (--account)"),
+        (Request(SIZES), limits(account=replace(ACCOUNT, group_jobs=1)), "fix the size: --nodes N:N"),
+        (Request(SIZES), limits(elastic=replace(ELASTIC, jobs=0)), "fix the size: --nodes N:N"),
+        (Request(SIZES), limits(elastic=replace(ELASTIC, jobs=1)), "take larger steps"),
+        (
+            replace(ARRAY, at_once=1),
+            limits(elastic=replace(ELASTIC, submitted=0)),
+            "fix the size: --nodes N:N",
+        ),
+        (
+            replace(ARRAY, at_once=1),
+            limits(elastic=replace(ELASTIC, submitted=2)),
+            "take larger steps: --nodes",
+        ),
+        (replace(ARRAY, at_once=2), limits(user=replace(USER, submitted=50)), "submit at most 44 runs at a"),
+    ],
+)
+def test_what_is_said_to_do_about_too_many_jobs_can_be_done(
+    request_: Request, known: Limits, remedy: str
+) -> None:
+    assert f"; {remedy}" in refusal(request_, known)
 
 
 BUDGET = replace(ACCOUNT, used={"gres/gpu": (6000, 1200.0)})
