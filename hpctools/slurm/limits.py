@@ -16,7 +16,8 @@ from hpctools.slurm.versions import preempts_youngest_first
 ASK_SECONDS = 5.0
 _QOS = (
     "Name,GraceTime,GrpTRES,MaxTRES,MaxTRESPU,GrpJobs,GrpSubmit,MaxJobsPU,MaxSubmitPU,MaxWall,"
-    "Preempt,PreemptMode,Flags,MaxTRESMins,UsageFactor"
+    "Preempt,PreemptMode,Flags,MaxTRESMins,UsageFactor,MaxTRESPA,MaxJobsPA,MaxSubmitPA,MaxTRESPerNode,"
+    "MinTRES,MaxTRESRunMinsPU,MaxTRESRunMinsPA"
 )
 _QUESTIONS = {
     "qos": ("sacctmgr", "-nP", "show", "qos", f"format={_QOS}"),
@@ -43,13 +44,17 @@ class Bounds:
         of: whose, for messages.
         group: TRES that all jobs may have together, by Slurm's name (`node`, `cpu`, `gres/gpu`).
         job: TRES of one job.
-        user: TRES of one user's jobs together.
+        user, in_account: TRES of the jobs together of one user, or of one account.
+        on_node: TRES that a job may have of each of its nodes (MaxTRESPerNode), on the average.
+        least: TRES that one job has to have (MinTRES).
         jobs, submitted: jobs of the user that may run, and that may be there at all.
         group_jobs, group_submitted: the same for all users together.
+        account_jobs, account_submitted: the same for one account, where they are a QoS's.
         minutes: longest time limit of a job.
         job_minutes: TRES minutes that one job may use (MaxTRESMins): its TRES times its time limit.
         used: TRES minutes that all jobs may use together (GrpTRESMins, GrpWall), with what they have used.
         running: TRES minutes that all jobs that run may have left together (GrpTRESRunMins).
+        user_running, account_running: the same of one user or account (MaxTRESRunMinsPU, MaxTRESRunMinsPA).
     """
 
     of: str
@@ -64,6 +69,13 @@ class Bounds:
     job_minutes: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     running: Mapping[str, int] = field(default_factory=dict)
+    in_account: Mapping[str, int] = field(default_factory=dict)
+    on_node: Mapping[str, int] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
+    account_jobs: int | None = None
+    account_submitted: int | None = None
+    user_running: Mapping[str, int] = field(default_factory=dict)
+    account_running: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -265,6 +277,7 @@ def _qos_together(text: str) -> dict[str, dict[str, str]]:
 
 def _qos(row: list[str], together: Mapping[str, str]) -> Bounds:
     name, _, group, job, user, group_jobs, group_submitted, jobs, submitted, wall = row[:10]
+    also = dict(zip(_QOS.split(",")[10:], [*row[10:], *[""] * 20], strict=False))
     return Bounds(
         of=f"QoS {name}",
         group=limits_text.tres(group),
@@ -275,9 +288,16 @@ def _qos(row: list[str], together: Mapping[str, str]) -> Bounds:
         group_jobs=limits_text.count(group_jobs),
         group_submitted=limits_text.count(group_submitted),
         minutes=parse.minutes(wall),
-        job_minutes=limits_text.tres(",".join(row[13:14])),
+        job_minutes=limits_text.tres(also["MaxTRESMins"]),
         used=limits_text.used_together(together),
         running=limits_text.tres(together.get("GrpTRESRunMins", "")),
+        in_account=limits_text.tres(also["MaxTRESPA"]),
+        on_node=limits_text.tres(also["MaxTRESPerNode"]),
+        least=limits_text.tres(also["MinTRES"]),
+        account_jobs=limits_text.count(also["MaxJobsPA"]),
+        account_submitted=limits_text.count(also["MaxSubmitPA"]),
+        user_running=limits_text.tres(also["MaxTRESRunMinsPU"]),
+        account_running=limits_text.tres(also["MaxTRESRunMinsPA"]),
     )
 
 
@@ -346,6 +366,7 @@ def _bounds(of: str, record: Mapping[str, str]) -> Bounds:
         of=of,
         group=limits_text.tres(record.get("GrpTRES", "")),
         job=limits_text.tres(record.get("MaxTRESPJ", "")),
+        on_node=limits_text.tres(record.get("MaxTRESPN", "")),
         jobs=limits_text.count(record.get("MaxJobs", "")),
         submitted=limits_text.count(record.get("MaxSubmitJobs", "")),
         group_jobs=limits_text.count(record.get("GrpJobs", "")),

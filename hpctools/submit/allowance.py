@@ -43,6 +43,8 @@ def check_allowance(request: Request, limits: Limits) -> None:
     replicas = qos_bounds(limits, ELASTIC_QOS, request.partitions) if has_replicas else QosBounds()
     bounds = account.bounds if account else ()
     _check_tres(request, bounds, baseline, replicas)
+    _check_each_node(request, bounds, baseline, replicas)
+    _check_least(request, baseline, replicas)
     check_job_counts(request, bounds, baseline, replicas)
     _check_time(request, limits, account, name)
     check_spending(request, limits, bounds, baseline, name)
@@ -169,6 +171,7 @@ def _demands_of(qos: Bounds | None, tres: str, together: _Needed, job: _Needed) 
     if qos is not None:
         yield qos.of, "GrpTRES", qos.group.get(tres), together
         yield qos.of, "MaxTRESPU", qos.user.get(tres), together
+        yield qos.of, "MaxTRESPA", qos.in_account.get(tres), together
         yield qos.of, "MaxTRES", qos.job.get(tres), job
 
 
@@ -219,6 +222,41 @@ def _refuse(
     raise SubmitError(
         f"{request.said} takes up to {needed} {words} and {owner} may have {limit} ({kind} {name})", remedy
     )
+
+
+def _check_each_node(
+    request: Request, bounds: tuple[Bounds, ...], baseline: QosBounds, replicas: QosBounds
+) -> None:
+    """MaxTRESPerNode: of the association where a job's QoS has none."""
+    jobs = [baseline, replicas] if len(request.sizes.totals) > 1 else [baseline]
+    for name, count in (request.per_node or {}).items():
+        for qos in jobs:
+            first = next((each for each in (*qos.both, *bounds) if name in each.on_node), None)
+            if first is not None and count > first.on_node[name]:
+                raise SubmitError(
+                    f"{request.said} takes {count} {tres_in_words(name)} of each node and {first.of} allows "
+                    f"{first.on_node[name]} (MaxTRESPerNode {name})",
+                    "ask for fewer on each node and for more nodes, or for a higher limit",
+                )
+
+
+def _check_least(request: Request, baseline: QosBounds, replicas: QosBounds) -> None:
+    """MinTRES, of nodes: how much a job has at most of anything else is not known."""
+    sizes = request.sizes
+    for each in baseline.both:
+        if sizes.minimum < each.least.get("node", 0):
+            raise SubmitError(
+                f"{request.said}: a job of {each.of} has at least {each.least['node']} nodes (MinTRES node), "
+                f"and the baseline job of this run {sizes.minimum}",
+                f"raise the minimum to {each.least['node']}, or take another QoS (--qos)",
+            )
+    for each in replicas.both:
+        if sizes.smallest_step < each.least.get("node", 0):
+            raise SubmitError(
+                f"{request.said}: a job of {each.of} has at least {each.least['node']} nodes (MinTRES node), "
+                f"and a replica job of this run {sizes.smallest_step}",
+                f"take larger steps: at least {each.least['node']} nodes from one size to the next",
+            )
 
 
 def _check_time(request: Request, limits: Limits, account: Account | None, qos: str) -> None:

@@ -45,10 +45,10 @@ def check_job_counts(
     """
     for each in _counted(request, bounds, baseline, replicas):
         limits = each.bounds
-        for limit in (limits.jobs, limits.group_jobs):
+        for limit in (limits.jobs, limits.account_jobs, limits.group_jobs):
             if limit is not None and each.running(request) > limit:
                 _refuse(request, each, limit)
-        for limit in (limits.submitted, limits.group_submitted):
+        for limit in (limits.submitted, limits.account_submitted, limits.group_submitted):
             if limit is not None and each.there(request, request.runs, request.at_once) > limit:
                 _refuse(request, each, limit, of_all=True)
 

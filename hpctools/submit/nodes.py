@@ -54,6 +54,11 @@ class NodeSizes:
         return max((high - low for low, high in pairwise(self.totals)), default=0)
 
     @property
+    def smallest_step(self) -> int:
+        """Nodes of the smallest replica job; 0 when there is none."""
+        return min((high - low for low, high in pairwise(self.totals)), default=0)
+
+    @property
     def are_all_between(self) -> bool:
         """Whether every number of nodes from the minimum to the maximum is allowed."""
         return len(self.totals) == self.maximum - self.minimum + 1

@@ -12,8 +12,12 @@ from typing import Any
 
 from hpctools.slurm.limits import Bounds, Limits
 
-_BY_TRES = ("group", "job", "user", "job_minutes", "used", "running")
-_COUNTS = ("jobs", "submitted", "group_jobs", "group_submitted")
+_BY_TRES = (
+    *("group", "job", "user", "job_minutes", "used", "running"),
+    *("in_account", "on_node", "least", "user_running", "account_running"),
+)
+_COUNTS = ("jobs", "submitted", "group_jobs", "group_submitted", "account_jobs", "account_submitted")
+_IN_ACCOUNT = {"jobs": "account_jobs", "submitted": "account_submitted"}
 _NUMBERS = (*_COUNTS, "minutes")
 
 
@@ -45,8 +49,10 @@ class QosBounds:
 
 def without_counts(bounds: tuple[Bounds, ...], qos: QosBounds) -> tuple[Bounds, ...]:
     """What associations still say of how many jobs there may be, for jobs of a QoS that says it itself."""
-    said = [name for name in _COUNTS if any(getattr(each, name) is not None for each in qos.both)]
-    none: dict[str, Any] = dict.fromkeys(said)
+    said = {name for name in _COUNTS if any(getattr(each, name) is not None for each in qos.both)}
+    # What a QoS says of each account it says instead of what an association says of its user, too.
+    also = {own for own, of_account in _IN_ACCOUNT.items() if of_account in said}
+    none: dict[str, Any] = dict.fromkeys(said | also)
     return tuple(replace(each, **none) for each in bounds)
 
 

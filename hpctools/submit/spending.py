@@ -67,10 +67,15 @@ def _check_job(request: Request, use: _Use, bounds: tuple[Bounds, ...], baseline
     for owner, name, most in _in_turn(lambda each: each.job_minutes, bounds, baseline):
         if use.at_start(name) > most:
             _refuse_job(request, owner, use, (name, most), f"allows a job {{}} (MaxTRESMins {name})")
-    for owner, name, most in _in_turn(lambda each: each.running, bounds, baseline):
-        if use.at_start(name) > most:
-            words = f"allows jobs that run {{}} until their ends (GrpTRESRunMins {name})"
-            _refuse_job(request, owner, use, (name, most), words)
+    for limits_of, whose, kind in (
+        (lambda each: each.running, "jobs", "GrpTRESRunMins"),
+        (lambda each: each.user_running, "jobs of one user", "MaxTRESRunMinsPU"),
+        (lambda each: each.account_running, "jobs of one account", "MaxTRESRunMinsPA"),
+    ):
+        for owner, name, most in _in_turn(limits_of, bounds, baseline):
+            if use.at_start(name) > most:
+                words = f"allows {whose} that run {{}} until their ends ({kind} {name})"
+                _refuse_job(request, owner, use, (name, most), words)
 
 
 def _check_budgets(

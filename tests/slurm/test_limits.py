@@ -123,6 +123,27 @@ def test_minutes_of_one_job_and_types_of_gpus_are_read():
     assert all(each.job_minutes == {} for each in others)
 
 
+def test_what_a_qos_says_of_accounts_and_of_nodes_is_read() -> None:
+    said = answers("26.05.5")
+    said["qos"] = (
+        "high|00:00:00||||||||||cluster|DenyOnLimit||1.000000|cpu=9,mem=64G|5|6|gres/gpu=4|node=2|cpu=60|cpu=70\n"
+    )
+    mine = re.compile(r"^(ClusterName=\S+ Account=nlp-lab-a UserName=nlp1.*?)MaxTRESPN=", re.MULTILINE)
+    said["limits"] = mine.sub(r"\1MaxTRESPN=gres/gpu=2", said["limits"])
+    found = parse_limits("nlp1", said)
+    assert found.qos["high"] == Bounds(
+        "QoS high",
+        in_account={"cpu": 9},
+        on_node={"gres/gpu": 4},
+        least={"node": 2},
+        account_jobs=5,
+        account_submitted=6,
+        user_running={"cpu": 60},
+        account_running={"cpu": 70},
+    )
+    assert [each.on_node for each in found.accounts[0].bounds] == [{"gres/gpu": 2}, {}, {}, {}]
+
+
 def test_what_all_jobs_of_a_qos_or_an_account_may_use_over_time_is_read():
     said = answers("22.05.8")
     said["qos"] = "high|00:00:00||||||||||cluster|UsageFactorSafe||0.500000\nlow|00:01:00||||||||||off|||\n"

@@ -90,6 +90,47 @@ def test_what_has_no_limits_is_allowed():
         ),
         (limits(elastic=replace(ELASTIC, submitted=2)), "QoS elastic may have 2; take larger steps"),
         (
+            limits(high=replace(HIGH, in_account={"gres/gpu": 3})),
+            "takes up to 4 GPUs and QoS high may have 3 (MaxTRESPA gres/gpu); ask for a smaller minimum",
+        ),
+        (
+            limits(elastic=replace(ELASTIC, in_account={"node": 3})),
+            "takes up to 7 nodes and QoS elastic may have 3 (MaxTRESPA node); ask for at most 4 nodes",
+        ),
+        (limits(elastic=replace(ELASTIC, account_jobs=2)), "QoS elastic may have 2; take larger steps"),
+        (limits(elastic=replace(ELASTIC, account_submitted=2)), "QoS elastic may have 2; take larger steps"),
+        *[
+            (
+                known,
+                f"--nodes 1,2,4,8 takes 4 GPUs of each node and {owner} allows 3 (MaxTRESPerNode gres/gpu); "
+                "ask for fewer on each node and for more nodes, or for a higher limit",
+            )
+            for known, owner in (
+                (limits(user=replace(USER, on_node={"gres/gpu": 3})), "user dl1 in account dl-lab-a"),
+                (limits(high=replace(HIGH, on_node={"gres/gpu": 3})), "QoS high"),
+                (limits(elastic=replace(ELASTIC, on_node={"gres/gpu": 3})), "QoS elastic"),
+            )
+        ],
+        (
+            limits(high=replace(HIGH, least={"node": 2})),
+            "--nodes 1,2,4,8: a job of QoS high has at least 2 nodes (MinTRES node), and the baseline job of "
+            "this run 1; raise the minimum to 2",
+        ),
+        (
+            limits(elastic=replace(ELASTIC, least={"node": 2})),
+            "a job of QoS elastic has at least 2 nodes (MinTRES node), and a replica job of this run 1; take "
+            "larger steps: at least 2 nodes from one size to the next",
+        ),
+        (
+            limits(high=replace(HIGH, user_running={"gres/gpu": 239})),
+            "QoS high allows jobs of one user that run 3.983 until their ends (MaxTRESRunMinsPU gres/gpu); "
+            "give --time 59 or less",
+        ),
+        (
+            limits(high=replace(HIGH, account_running={"gres/gpu": 239})),
+            "QoS high allows jobs of one account that run 3.983 until their ends (MaxTRESRunMinsPA gres/gpu)",
+        ),
+        (
             limits(high=replace(HIGH, minutes=30)),
             "--time asks for 60 minutes and QoS high allows 30; give --time 30 or less",
         ),
@@ -107,6 +148,24 @@ def test_what_has_no_limits_is_allowed():
 def test_what_could_never_be_is_refused_with_what_could(known, message):
     request = Request(SIZES, per_node={"gres/gpu": 4}, minutes=60, partitions=("dl",))
     assert message in refusal(request, known)
+
+
+def test_what_is_just_enough_is_allowed() -> None:
+    request = Request(SIZES, per_node={"gres/gpu": 4}, minutes=60, partitions=("dl",))
+    all_of_it = {
+        "in_account": {"gres/gpu": 28},
+        "on_node": {"gres/gpu": 4},
+        "least": {"node": 1},
+        "account_jobs": 3,
+        "account_submitted": 3,
+        "user_running": {"gres/gpu": 240},
+        "account_running": {"gres/gpu": 240},
+    }
+    few = replace(USER, jobs=2, submitted=2, on_node={"gres/gpu": 1})
+    check_allowance(
+        request, limits(user=few, high=replace(HIGH, **all_of_it), elastic=replace(ELASTIC, **all_of_it))
+    )
+    assert "may have 2" in refusal(request, limits(user=replace(USER, jobs=2)))
 
 
 def test_a_qos_that_the_account_may_not_use_is_answered_with_those_it_may() -> None:
