@@ -17,7 +17,7 @@ ASK_SECONDS = 5.0
 _QOS = (
     "Name,GraceTime,GrpTRES,MaxTRES,MaxTRESPU,GrpJobs,GrpSubmit,MaxJobsPU,MaxSubmitPU,MaxWall,"
     "Preempt,PreemptMode,Flags,MaxTRESMins,UsageFactor,MaxTRESPA,MaxJobsPA,MaxSubmitPA,MaxTRESPerNode,"
-    "MinTRES,MaxTRESRunMinsPU,MaxTRESRunMinsPA"
+    "MinTRES,MaxTRESRunMinsPU,MaxTRESRunMinsPA,LimitFactor"
 )
 _QUESTIONS = {
     "qos": ("sacctmgr", "-nP", "show", "qos", f"format={_QOS}"),
@@ -55,6 +55,7 @@ class Bounds:
         used: TRES minutes that all jobs may use together (GrpTRESMins, GrpWall), with what they have used.
         running: TRES minutes that all jobs that run may have left together (GrpTRESRunMins).
         user_running, account_running: the same of one user or account (MaxTRESRunMinsPU, MaxTRESRunMinsPA).
+        factor: of a QoS: how many times an association's group and job its jobs may have (LimitFactor).
     """
 
     of: str
@@ -76,6 +77,7 @@ class Bounds:
     account_submitted: int | None = None
     user_running: Mapping[str, int] = field(default_factory=dict)
     account_running: Mapping[str, int] = field(default_factory=dict)
+    factor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -298,6 +300,7 @@ def _qos(row: list[str], together: Mapping[str, str]) -> Bounds:
         account_submitted=limits_text.count(also["MaxSubmitPA"]),
         user_running=limits_text.tres(also["MaxTRESRunMinsPU"]),
         account_running=limits_text.tres(also["MaxTRESRunMinsPA"]),
+        factor=limits_text.factor(also["LimitFactor"]),
     )
 
 

@@ -45,3 +45,8 @@ def first_number(text: str, default: int) -> int:
     """Of `30 sec`."""
     found = re.match(r"\d+", text)
     return default if found is None else int(found[0])
+
+
+def factor(text: str) -> float | None:
+    """Of `2.000000`; None: there is none."""
+    return float(text) if re.fullmatch(r"\d+\.\d+", text) else None

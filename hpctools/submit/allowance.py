@@ -137,12 +137,13 @@ def _check_tres(
 ) -> None:
     sizes = request.sizes
     for name, per_node in {"node": 1, **(request.per_node or {})}.items():
-        for owner, kind, limit, needed in _demands(bounds, baseline, replicas, name):
-            if limit is not None and needed(sizes.totals) * per_node > limit:
+        demands = list(_demands(bounds, baseline, replicas, name))
+        for owner, kind, limit, needed in demands:
+            if needed(sizes.totals) * per_node > limit:
                 allowed = [
                     size
                     for at, size in enumerate(sizes.totals)
-                    if needed(sizes.totals[: at + 1]) * per_node <= limit
+                    if all(each(sizes.totals[: at + 1]) * per_node <= most for _, _, most, each in demands)
                 ]
                 _refuse(request, owner, kind, (name, needed(sizes.totals) * per_node, limit), allowed)
 
@@ -150,24 +151,42 @@ def _check_tres(
 _Needed = Callable[[tuple[int, ...]], int]
 
 
-_Demand = tuple[str, str, int | None, _Needed]
+_Demand = tuple[str, str, int, _Needed]
 
 
 def _demands(
     bounds: tuple[Bounds, ...], baseline: QosBounds, replicas: QosBounds, tres: str
 ) -> Iterator[_Demand]:
     """Each limit on a TRES, and how many nodes a run of some sizes has of what it limits."""
+    found = (
+        *_demands_of_associations(bounds, replicas, tres, _with_replicas, _largest_replica),
+        *_demands_of_associations(bounds, baseline, tres, _smallest, _smallest),
+        *_demands_of(baseline.own, tres, _smallest, _smallest),
+        *_demands_of(replicas.own, tres, _replicas, _largest_replica),
+        # All jobs of the run are in the partition, and count there.
+        *_demands_of(baseline.partition, tres, _smallest, _smallest),
+        *_demands_of(replicas.partition, tres, _largest, _largest_replica),
+    )
+    for owner, kind, limit, needed in found:
+        if limit is not None:
+            yield owner, kind, limit, needed
+
+
+_Found = tuple[str, str, int | None, _Needed]
+
+
+def _demands_of_associations(
+    bounds: tuple[Bounds, ...], qos: QosBounds, tres: str, together: _Needed, job: _Needed
+) -> Iterator[_Found]:
+    """Not for jobs of a QoS that has such a limit itself; in a group these count all the same."""
     for each in bounds:
-        yield each.of, "GrpTRES", each.group.get(tres), _together_of(baseline, replicas, tres)
-        yield each.of, "MaxTRES", each.job.get(tres), _largest_of(baseline, replicas, tres)
-    yield from _demands_of(baseline.own, tres, _smallest, _smallest)
-    yield from _demands_of(replicas.own, tres, _replicas, _largest_replica)
-    # All jobs of the run are in the partition, and count there.
-    yield from _demands_of(baseline.partition, tres, _smallest, _smallest)
-    yield from _demands_of(replicas.partition, tres, _largest, _largest_replica)
+        if not qos.limits_group(tres):
+            yield each.of, "GrpTRES", qos.of_association(each.group.get(tres)), together
+        if not qos.limits_job(tres):
+            yield each.of, "MaxTRES", qos.of_association(each.job.get(tres)), job
 
 
-def _demands_of(qos: Bounds | None, tres: str, together: _Needed, job: _Needed) -> Iterator[_Demand]:
+def _demands_of(qos: Bounds | None, tres: str, together: _Needed, job: _Needed) -> Iterator[_Found]:
     if qos is not None:
         yield qos.of, "GrpTRES", qos.group.get(tres), together
         yield qos.of, "MaxTRESPU", qos.user.get(tres), together
@@ -191,22 +210,8 @@ def _largest_replica(totals: tuple[int, ...]) -> int:
     return NodeSizes(totals).largest_step
 
 
-def _together_of(baseline: QosBounds, replicas: QosBounds, tres: str) -> _Needed:
-    """What an association's GrpTRES is for: not for jobs of a QoS that has one, though these count."""
-    own = [] if baseline.limits_group(tres) else [_smallest]
-    others = [] if replicas.limits_group(tres) else [_with_replicas]
-    return lambda totals: max((each(totals) for each in (*own, *others)), default=0)
-
-
 def _with_replicas(totals: tuple[int, ...]) -> int:
     return totals[-1] if len(totals) > 1 else 0
-
-
-def _largest_of(baseline: QosBounds, replicas: QosBounds, tres: str) -> _Needed:
-    """The largest job that an association's MaxTRES is for: that of a QoS takes its place."""
-    own = [] if baseline.limits_job(tres) else [_smallest]
-    others = [] if replicas.limits_job(tres) else [_largest_replica]
-    return lambda totals: max((each(totals) for each in (*own, *others)), default=0)
 
 
 def _refuse(

@@ -18,7 +18,7 @@ _BY_TRES = (
 )
 _COUNTS = ("jobs", "submitted", "group_jobs", "group_submitted", "account_jobs", "account_submitted")
 _IN_ACCOUNT = {"jobs": "account_jobs", "submitted": "account_submitted"}
-_NUMBERS = (*_COUNTS, "minutes")
+_NUMBERS = (*_COUNTS, "minutes", "factor")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class QosBounds:
     def limits_job(self, tres: str) -> bool:
         """Whether one of them has a MaxTRES, so that the associations' do not hold."""
         return any(tres in each.job for each in self.both)
+
+    def of_association(self, limit: int | None) -> int | None:
+        """What an association's GrpTRES or MaxTRES is for a job of this QoS (LimitFactor)."""
+        factor = next((each.factor for each in self.both if each.factor), 1.0)
+        return None if limit is None else int(limit * factor)
 
 
 def without_counts(bounds: tuple[Bounds, ...], qos: QosBounds) -> tuple[Bounds, ...]:

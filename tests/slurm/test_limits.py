@@ -126,7 +126,7 @@ def test_minutes_of_one_job_and_types_of_gpus_are_read():
 def test_what_a_qos_says_of_accounts_and_of_nodes_is_read() -> None:
     said = answers("26.05.5")
     said["qos"] = (
-        "high|00:00:00||||||||||cluster|DenyOnLimit||1.000000|cpu=9,mem=64G|5|6|gres/gpu=4|node=2|cpu=60|cpu=70\n"
+        "high|00:00:00||||||||||cluster|DenyOnLimit||1.000000|cpu=9,mem=64G|5|6|gres/gpu=4|node=2|cpu=60|cpu=70|2.500000\n"
     )
     mine = re.compile(r"^(ClusterName=\S+ Account=nlp-lab-a UserName=nlp1.*?)MaxTRESPN=", re.MULTILINE)
     said["limits"] = mine.sub(r"\1MaxTRESPN=gres/gpu=2", said["limits"])
@@ -140,6 +140,7 @@ def test_what_a_qos_says_of_accounts_and_of_nodes_is_read() -> None:
         account_submitted=6,
         user_running={"cpu": 60},
         account_running={"cpu": 70},
+        factor=2.5,
     )
     assert [each.on_node for each in found.accounts[0].bounds] == [{"gres/gpu": 2}, {}, {}, {}]
 

@@ -168,6 +168,35 @@ def test_what_is_just_enough_is_allowed() -> None:
     assert "may have 2" in refusal(request, limits(user=replace(USER, jobs=2)))
 
 
+def test_a_qos_s_limit_factor_raises_what_the_association_may_have() -> None:
+    """Of jobs of that QoS alone (slurmctld's _apply_limit_factor)."""
+    request = Request(SIZES, per_node={"gres/gpu": 4}, partitions=("dl",))
+    few = {"user": replace(USER, job={"node": 3}), "account": replace(ACCOUNT, group={"gres/gpu": 16})}
+    twice = replace(ELASTIC, factor=2.0)
+    check_allowance(request, limits(**few, elastic=twice))
+    assert "user dl1 in account dl-lab-a may have 3 (MaxTRES node)" in refusal(
+        request, limits(**few, elastic=replace(ELASTIC, group={"gres/gpu": 99}))
+    )
+    assert refusal(request, limits(**few, elastic=replace(ELASTIC, factor=1.5))) == (
+        "--nodes 1,2,4,8 takes up to 32 GPUs and account dl may have 24 (GrpTRES gres/gpu); ask for at most "
+        "4 nodes"
+    )
+    fixed = replace(request, sizes=NodeSizes((6,)))
+    assert "may have 3 (MaxTRES node)" in refusal(fixed, limits(**few, elastic=twice))
+    check_allowance(fixed, limits(**few, high=replace(HIGH, factor=2.0)))
+    in_part = limits(
+        **few,
+        partitions={"dl": PartitionTimes(None, None, qos="part")},
+        qos={"high": replace(HIGH, factor=9.0), "elastic": ELASTIC, "part": Bounds("QoS part", factor=0.5)},
+    )
+    assert "may have 1 (MaxTRES node)" in refusal(fixed, in_part)
+
+
+def test_the_size_that_is_named_is_what_all_limits_allow() -> None:
+    known = limits(account=replace(ACCOUNT, group={"node": 7}), elastic=replace(ELASTIC, user={"node": 2}))
+    assert refusal(Request(SIZES), known).endswith("(GrpTRES node); ask for at most 2 nodes")
+
+
 def test_a_qos_that_the_account_may_not_use_is_answered_with_those_it_may() -> None:
     assert refusal(Request(SIZES, qos="critical"), limits()) == (
         "account dl-lab-a may not use the QoS critical; it has: high, elastic"
