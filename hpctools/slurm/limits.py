@@ -278,29 +278,31 @@ def _qos_together(text: str) -> dict[str, dict[str, str]]:
 
 
 def _qos(row: list[str], together: Mapping[str, str]) -> Bounds:
-    name, _, group, job, user, group_jobs, group_submitted, jobs, submitted, wall = row[:10]
-    also = dict(zip(_QOS.split(",")[10:], [*row[10:], *[""] * 20], strict=False))
+    said = dict(zip(_QOS.split(","), [*row, *[""] * 25], strict=False))
+    if "Relative" in said["Flags"].split(","):
+        said = limits_text.in_numbers(said, together)
+    tres, count = limits_text.tres, limits_text.count
     return Bounds(
-        of=f"QoS {name}",
-        group=limits_text.tres(group),
-        job=limits_text.tres(job),
-        user=limits_text.tres(user),
-        jobs=limits_text.count(jobs),
-        submitted=limits_text.count(submitted),
-        group_jobs=limits_text.count(group_jobs),
-        group_submitted=limits_text.count(group_submitted),
-        minutes=parse.minutes(wall),
-        job_minutes=limits_text.tres(also["MaxTRESMins"]),
+        of=f"QoS {said['Name']}",
+        group=tres(said["GrpTRES"]),
+        job=tres(said["MaxTRES"]),
+        user=tres(said["MaxTRESPU"]),
+        jobs=count(said["MaxJobsPU"]),
+        submitted=count(said["MaxSubmitPU"]),
+        group_jobs=count(said["GrpJobs"]),
+        group_submitted=count(said["GrpSubmit"]),
+        minutes=parse.minutes(said["MaxWall"]),
+        job_minutes=tres(said["MaxTRESMins"]),
         used=limits_text.used_together(together),
-        running=limits_text.tres(together.get("GrpTRESRunMins", "")),
-        in_account=limits_text.tres(also["MaxTRESPA"]),
-        on_node=limits_text.tres(also["MaxTRESPerNode"]),
-        least=limits_text.tres(also["MinTRES"]),
-        account_jobs=limits_text.count(also["MaxJobsPA"]),
-        account_submitted=limits_text.count(also["MaxSubmitPA"]),
-        user_running=limits_text.tres(also["MaxTRESRunMinsPU"]),
-        account_running=limits_text.tres(also["MaxTRESRunMinsPA"]),
-        factor=limits_text.factor(also["LimitFactor"]),
+        running=tres(together.get("GrpTRESRunMins", "")),
+        in_account=tres(said["MaxTRESPA"]),
+        on_node=tres(said["MaxTRESPerNode"]),
+        least=tres(said["MinTRES"]),
+        account_jobs=count(said["MaxJobsPA"]),
+        account_submitted=count(said["MaxSubmitPA"]),
+        user_running=tres(said["MaxTRESRunMinsPU"]),
+        account_running=tres(said["MaxTRESRunMinsPA"]),
+        factor=limits_text.factor(said["LimitFactor"]),
     )
 
 

@@ -50,3 +50,16 @@ def first_number(text: str, default: int) -> int:
 def factor(text: str) -> float | None:
     """Of `2.000000`; None: there is none."""
     return float(text) if re.fullmatch(r"\d+\.\d+", text) else None
+
+
+def in_numbers(said: Mapping[str, str], together: Mapping[str, str]) -> dict[str, str]:
+    """Of a QoS with the flag Relative, whose limits on TRES are percentages in slurmdbd.
+
+    Args:
+        said: what sacctmgr says of it, by column.
+        together: what slurmctld says of it, which has them in numbers; those of a user or an account only
+            where somebody has used the QoS.
+    """
+    other = {"MaxTRES": "PJ", "MaxTRESMins": "PJ", "MinTRES": "PJ"}
+    names = {each: each.replace("PerNode", "PN") + other.get(each, "") for each in said if "TRES" in each}
+    return {**said, **{each: together.get(name, "").rstrip("}") for each, name in names.items()}}

@@ -145,6 +145,34 @@ def test_what_a_qos_says_of_accounts_and_of_nodes_is_read() -> None:
     assert [each.on_node for each in found.accounts[0].bounds] == [{"gres/gpu": 2}, {}, {}, {}]
 
 
+def test_limits_of_a_relative_qos_are_percentages_and_slurmctld_tells_the_numbers() -> None:
+    said = answers("26.05.5")
+    percent = "cpu=50,gres/gpu=25"
+    said["qos"] = (
+        f"part|00:00:00|{percent}|{percent}|{percent}|7|||||cluster||DenyOnLimit,Relative|{percent}|1.000000"
+        f"|{percent}||||node=10|{percent}|{percent}|\n"
+    )
+    said["limits"] += (
+        "QOS=part(9) UsageRaw=0.0 GrpJobs=N(0) GrpWall=N(0.00) GrpTRES=cpu=96(2),gres/gpu=8(0) "
+        "GrpTRESMins=cpu=N(0) GrpTRESRunMins=cpu=N(0) MaxWallPJ= MaxTRESPJ=cpu=96,gres/gpu=8 MaxTRESPN= "
+        "MaxTRESMinsPJ=cpu=95 MinPrioThresh=  MinTRESPJ=node=2 PreemptMode=OFF Priority=0 Account Limits "
+        "nlp={MaxJobsPA=N(0) MaxTRESPA=cpu=94(0) MaxTRESRunMinsPA=cpu=93(0)} User Limits "
+        "nlp2(1003)={MaxJobsPU=N(0) MaxTRESPU=cpu=92(0) MaxTRESRunMinsPU=cpu=N(0),gres/gpu=91(0)}\n"
+    )
+    assert parse_limits("nlp1", said).qos["part"] == Bounds(
+        "QoS part",
+        group={"cpu": 96, "gres/gpu": 8},
+        job={"cpu": 96, "gres/gpu": 8},
+        user={"cpu": 92},
+        group_jobs=7,
+        job_minutes={"cpu": 95},
+        in_account={"cpu": 94},
+        least={"node": 2},
+        user_running={"gres/gpu": 91},
+        account_running={"cpu": 93},
+    )
+
+
 def test_what_all_jobs_of_a_qos_or_an_account_may_use_over_time_is_read():
     said = answers("22.05.8")
     said["qos"] = "high|00:00:00||||||||||cluster|UsageFactorSafe||0.500000\nlow|00:01:00||||||||||off|||\n"
