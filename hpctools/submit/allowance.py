@@ -5,6 +5,7 @@ What would only wait (others use the nodes now) is no reason to refuse; what cou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -104,8 +105,12 @@ def _times_of(
     if times and None not in times and name not in limits.beyond_times:
         yield f"partition {','.join(request.partitions)}", max(time or 0 for time in times)
     by_qos = [each for each in qos_bounds(limits, name, request.partitions).both if each.minutes is not None]
+    factor = limits.usage_factors.get(name, 1.0) if name in limits.asked_with_factor else 1.0
     for each in by_qos or (account.bounds if account else ()):
-        if each.minutes is not None:
+        if each.minutes is not None and factor > 1:
+            # slurmctld multiplies a job's limit before it starts it (UsageFactorSafe), and cuts off the rest.
+            yield f"{each.of} (UsageFactor {factor:g})", math.ceil((each.minutes + 1) / factor) - 1
+        elif each.minutes is not None:
             yield each.of, each.minutes
 
 
@@ -265,14 +270,18 @@ def _check_least(request: Request, baseline: QosBounds, replicas: QosBounds) -> 
 
 
 def _check_time(request: Request, limits: Limits, account: Account | None, qos: str) -> None:
-    if request.minutes is None:
-        return
+    said, minutes = _time_asked(request, limits)
     for owner, longest in _times_of(request, limits, account, qos):
-        if request.minutes > longest:
-            _refuse_time(request.minutes, owner, longest)
+        if minutes > longest:
+            raise SubmitError(f"{said} and {owner} allows {longest}", f"give --time {longest} or less")
 
 
-def _refuse_time(minutes: int, owner: str, longest: int) -> None:
-    raise SubmitError(
-        f"--time asks for {minutes} minutes and {owner} allows {longest}", f"give --time {longest} or less"
-    )
+def _time_asked(request: Request, limits: Limits) -> tuple[str, float]:
+    """The time limit that a job would get, in words, too; 0: not known, or what the limits make of it."""
+    if request.unlimited:
+        return "--time asks for no limit", math.inf
+    if request.minutes is not None:
+        return f"--time asks for {request.minutes} minutes", request.minutes
+    (name, *others) = (*request.partitions, "")
+    usual = limits.partitions[name].default if name in limits.partitions and others == [""] else None
+    return f"without --time a job gets {usual} minutes (DefaultTime of partition {name})", usual or 0

@@ -26,7 +26,7 @@ from hpctools.submit.preemption import any_replica_first, short_grace, takers_of
 from hpctools.submit.preloading import preload_of
 from hpctools.submit.request import Request
 from hpctools.submit.script import command_launcher, launchers
-from hpctools.submit.times import minutes_of
+from hpctools.submit.times import is_unlimited, minutes_of
 
 if TYPE_CHECKING:
     from hpctools.submit.policy_file import PolicyFile
@@ -340,6 +340,7 @@ def _request(intent: Intent, sizes: NodeSizes, facts: Facts, array: Array | None
         graceful_place=policy.place("elasticPolicy.gracefulShutdownTimeoutInSeconds") if policy else "",
         runs=len(array.indices) if array else 1,
         at_once=array.at_once if array else 1,
+        unlimited=is_unlimited(intent.effective("time") or ""),
     )
 
 

@@ -19,6 +19,7 @@ class Request:
         partitions: as asked for, or the default one.
         per_node: TRES that each node gives at least, where that is known.
         minutes: the time limit; None when none was asked for.
+        unlimited: whether it was asked that there be none (`--time=0`, `unlimited`).
         begins_later: whether it waits for a time (`--begin`), when more may be left than now.
         graceful_s, graceful_place: seconds that those who leave want to have, and where that stands; None:
             as long as they get.
@@ -36,6 +37,7 @@ class Request:
     graceful_place: str = ""
     runs: int = 1
     at_once: int = 1
+    unlimited: bool = False
 
     @property
     def said(self) -> str:

@@ -24,3 +24,11 @@ def minutes_of(text: str) -> int | None:
     else:
         hours, (minutes, seconds) = 0, (*parts, 0)[:2]
     return ((int(found["days"] or 0) * 24 + hours) * 60 + minutes + (seconds > 0)) or None
+
+
+def is_unlimited(text: str) -> bool:
+    """Whether a time limit asks for no limit (sbatch(1), --time)."""
+    said = text.strip().lower()
+    return said in ("-1", "infinite", "unlimited") or (
+        bool(_FORMS.fullmatch(said)) and minutes_of(said) is None
+    )

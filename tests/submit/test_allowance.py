@@ -53,6 +53,44 @@ def refusal(request: Request, known: Limits) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("factor", "safe", "most"), [(2.0, True, 30), (1.5, True, 40), (2.0, False, 60), (0.5, True, 60)]
+)
+def test_a_time_limit_counts_as_the_qos_has_it_counted_before_a_job_starts(
+    factor: float, safe: bool, most: int
+) -> None:
+    """Slurm never starts a job whose limit times UsageFactor is above MaxWall (UsageFactorSafe)."""
+    known = limits(
+        user=replace(USER, minutes=60),
+        elastic=replace(ELASTIC, minutes=60),
+        usage_factors={"high": factor, "elastic": factor},
+        asked_with_factor=frozenset({"high", "elastic"} if safe else ()),
+    )
+    request = Request(SIZES, minutes=most, partitions=("dl",))
+    check_allowance(request, known)
+    assert f"allows {most}; give --time {most} or less" in refusal(replace(request, minutes=most + 1), known)
+    assert replica_minutes(request, known) == most
+
+
+def test_a_run_without_a_time_limit_is_compared_with_that_of_its_partition() -> None:
+    request = Request(SIZES, partitions=("dl",))
+    known = limits(high=replace(HIGH, minutes=60), partitions={"dl": PartitionTimes(240, 1440)})
+    assert refusal(request, known) == (
+        "without --time a job gets 240 minutes (DefaultTime of partition dl) and QoS high allows 60; give "
+        "--time 60 or less"
+    )
+    check_allowance(request, limits(partitions={"dl": PartitionTimes(240, 1440)}))
+    check_allowance(request, limits(high=replace(HIGH, minutes=60)))
+
+
+def test_a_run_that_is_to_have_no_time_limit_is_refused_where_there_is_one() -> None:
+    request = Request(SIZES, partitions=("dl",), unlimited=True)
+    assert refusal(request, limits()) == (
+        "--time asks for no limit and partition dl allows 1440; give --time 1440 or less"
+    )
+    check_allowance(request, limits(partitions={"dl": PartitionTimes(240, None)}))
+
+
 def test_what_has_no_limits_is_allowed():
     check_allowance(Request(SIZES, per_node={"gres/gpu": 8}, minutes=60, partitions=("dl",)), limits())
 

@@ -10,7 +10,7 @@ from hpctools.errors import SubmitError
 from hpctools.slurm.sbatch_options import Option
 from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.dependencies import names_runs, waiting_for, with_jobs
-from hpctools.submit.times import minutes_of
+from hpctools.submit.times import is_unlimited, minutes_of
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,8 @@ def test_waiting_is_added_to_what_a_job_waits_for_already():
     assert waiting_for(("--hold",), "5") == ("--hold", "--dependency=afterany:5")
     own = ("--dependency=afterok:3", "--hold")
     assert waiting_for(own, "5") == (*own, "--dependency=afterok:3,afterany:5")
+
+
+def test_a_time_limit_that_asks_for_none() -> None:
+    asked = ("0", "0:00", "-1", "UNLIMITED", "infinite", "1", "0:01", "1-0", "", "soon")
+    assert [each for each in asked if is_unlimited(each)] == ["0", "0:00", "-1", "UNLIMITED", "infinite"]
