@@ -63,8 +63,9 @@ def without_counts(bounds: tuple[Bounds, ...], qos: QosBounds) -> tuple[Bounds, 
 
 def qos_bounds(limits: Limits, qos: str, partitions: Sequence[str]) -> QosBounds:
     """What holds for a job of a QoS; of several partitions only a QoS that all of them have."""
-    names = {limits.partitions[each].qos for each in partitions if each in limits.partitions}
-    name = names.pop() if len(names) == 1 else ""
+    names = {limits.partitions[each].qos.lower() for each in partitions if each in limits.partitions}
+    # As slurm.conf writes it, in which Slurm takes no notice of the case.
+    name = limits.qos_of(None, names.pop()) if len(names) == 1 and "" not in names else ""
     own, partition = limits.qos.get(qos), limits.qos.get(name)
     if own is None or partition is None or name == qos:
         return QosBounds(own, partition if own is None else None)

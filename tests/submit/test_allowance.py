@@ -395,6 +395,14 @@ def test_a_lower_limit_of_the_job_s_qos_is_none_where_the_partition_s_goes_first
     check_allowance(Request(NodeSizes.between(2, 2), minutes=180, partitions=("dl",)), known)
 
 
+def test_the_qos_of_a_partition_may_be_written_in_capitals() -> None:
+    known = limits(
+        partitions={"dl": PartitionTimes(None, None, qos="PART")},
+        qos={"high": HIGH, "elastic": ELASTIC, "part": Bounds("QoS part", group={"node": 7})},
+    )
+    assert "QoS part may have 7 (GrpTRES node)" in refusal(Request(SIZES, partitions=("dl",)), known)
+
+
 def test_of_several_partitions_only_a_qos_of_all_of_them_limits() -> None:
     request = Request(NodeSizes.between(7, 7), minutes=60, partitions=("dl", "any"))
     for other, refused in (("part", True), ("", False)):
