@@ -149,6 +149,7 @@ class Limits:
         precedence: who takes nodes from whom, where that is by QoS.
         youngest_first: whether the youngest of the jobs that may be taken goes first.
         beyond_partitions: QoS whose jobs may have more nodes than their partition's MaxNodes.
+        below_partitions: QoS whose jobs may have fewer nodes than their partition's MinNodes.
         beyond_times: QoS whose jobs may be longer than their partition's MaxTime.
         kill_wait: seconds between SIGTERM and SIGKILL of a job that is ended (KillWait).
         over_partitions: QoS whose limits go before those of their partition's QoS.
@@ -166,6 +167,7 @@ class Limits:
     precedence: Precedence = field(default_factory=Precedence)
     youngest_first: bool = True
     beyond_partitions: frozenset[str] = frozenset()
+    below_partitions: frozenset[str] = frozenset()
     beyond_times: frozenset[str] = frozenset()
     kill_wait: int = 30
     over_partitions: frozenset[str] = frozenset()
@@ -246,6 +248,7 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         precedence=_precedence(rows),
         youngest_first=preempts_youngest_first(config),
         beyond_partitions=_flagged(rows, "PartitionMaxNodes"),
+        below_partitions=_flagged(rows, "PartitionMinNodes"),
         beyond_times=_flagged(rows, "PartitionTimeLimit"),
         kill_wait=limits_text.first_number(config.get("KillWait", ""), Limits.kill_wait),
         over_partitions=_flagged(rows, "OverPartQOS"),
@@ -325,31 +328,13 @@ def _accounts(user: str, rows: list[list[str]], limits: str) -> list[Account]:
         record = own.get((name, partition), {})
         where = f" for partition {partition}" if partition else ""
         chain = [_bounds(f"user {user} in account {name}{where}", record)] if record else []
-        default = default or _usual(allowed)
+        default = default or limits_text.usual_qos(allowed)
         qos = tuple(dict.fromkeys(each for each in (default, *allowed.split(",")) if each))
-        line_up = _line_up(name, above)
+        line_up = limits_text.line_up(name, above)
         bounds = (*chain, *(_group_bounds(each, above[each]) for each in line_up))
         is_default = record.get("DefAssoc") == "Yes"
         above_it = tuple(line_up[1:])
         found.append(Account(name, is_default, qos, bounds, above_it, bool(default), partition))
-    return found
-
-
-def _usual(allowed: str) -> str:
-    """The QoS of a job where no default is stated: the only one, or `normal`; "": not known.
-
-    As slurmctld's assoc_mgr_get_default_qos_info has it, but for a default that root alone has.
-    """
-    names = [each for each in allowed.split(",") if each]
-    return names[0] if len(names) == 1 else next((each for each in names if each == "normal"), "")
-
-
-def _line_up(name: str, records: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """An account and those that it belongs to, the nearest first."""
-    found: list[str] = []
-    while name in records and name not in found:
-        found.append(name)
-        name = records[name].get("ParentAccount", "").partition("(")[0]
     return found
 
 

@@ -63,3 +63,21 @@ def in_numbers(said: Mapping[str, str], together: Mapping[str, str]) -> dict[str
     other = {"MaxTRES": "PJ", "MaxTRESMins": "PJ", "MinTRES": "PJ"}
     names = {each: each.replace("PerNode", "PN") + other.get(each, "") for each in said if "TRES" in each}
     return {**said, **{each: together.get(name, "").rstrip("}") for each, name in names.items()}}
+
+
+def usual_qos(allowed: str) -> str:
+    """The QoS of a job where no default is stated: the only one, or `normal`; "": not known.
+
+    As slurmctld's assoc_mgr_get_default_qos_info has it, but for a default that root alone has.
+    """
+    names = [each for each in allowed.split(",") if each]
+    return names[0] if len(names) == 1 else next((each for each in names if each == "normal"), "")
+
+
+def line_up(name: str, records: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """An account and those that it belongs to, the nearest first."""
+    found: list[str] = []
+    while name in records and name not in found:
+        found.append(name)
+        name = records[name].get("ParentAccount", "").partition("(")[0]
+    return found

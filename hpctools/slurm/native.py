@@ -164,6 +164,7 @@ def _partition(partition: Any) -> Partition:
         deny_accounts=tuple(partition.denied_accounts or ()),
         deny_qos=tuple(partition.denied_qos or ()),
         submit_hosts=_submit_hosts(partition.allowed_submit_nodes),
+        min_nodes=_limit(partition.min_nodes) or 0,
     )
 
 

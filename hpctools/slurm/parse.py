@@ -112,6 +112,7 @@ def _partition(line: str) -> Partition:
         deny_accounts=allowed(fields.get("DenyAccounts", "")),
         deny_qos=allowed(fields.get("DenyQos", "")),
         submit_hosts=_submit_hosts(fields.get("AllocNodes", "ALL")),
+        min_nodes=int(fields.get("MinNodes", "0")),
     )
 
 

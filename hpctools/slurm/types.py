@@ -39,7 +39,7 @@ class Partition:
 
     Attributes:
         total_nodes: how many nodes it has.
-        max_nodes: how many one job may use; None when unlimited.
+        max_nodes, min_nodes: how many one job may use, and has to; None when unlimited.
         state: `UP`, `DOWN`, `DRAIN` or `INACTIVE`.
         allow_accounts, allow_qos: who may use it; all when empty.
         deny_accounts, deny_qos: who may not, where nothing says who may.
@@ -59,6 +59,7 @@ class Partition:
     deny_accounts: tuple[str, ...] = ()
     deny_qos: tuple[str, ...] = ()
     submit_hosts: tuple[str, ...] = ()
+    min_nodes: int = 0
 
 
 @dataclass(frozen=True)

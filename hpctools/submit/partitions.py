@@ -29,6 +29,7 @@ def check_partitions(
         return
     _check_nodes(request, chosen)
     _check_largest_job(request, chosen, limits)
+    _check_smallest_job(request, chosen, limits)
     if limits is not None:
         _check_admission(request, chosen, limits)
 
@@ -96,6 +97,23 @@ def _check_largest_job(request: Request, chosen: Sequence[Partition], limits: Li
         raise SubmitError(
             f"{said} (MaxNodes), and a replica job of this run {request.sizes.largest_step}",
             f"take smaller steps: at most {most} nodes from one size to the next",
+        )
+
+
+def _check_smallest_job(request: Request, chosen: Sequence[Partition], limits: Limits | None) -> None:
+    """Against MinNodes, which a QoS may go below (its flag PartitionMinNodes)."""
+    lowest = min(chosen, key=lambda partition: partition.min_nodes)
+    least, below = lowest.min_nodes, limits.below_partitions if limits else frozenset()
+    said = f"{request.said}: a job in partition {lowest.name} has at least {least} nodes"
+    qos = limits.qos_of(request.account, request.qos, request.partitions) if limits else ""
+    if request.sizes.minimum < least and qos not in below:
+        raise SubmitError(
+            f"{said} (MinNodes)", f"raise the minimum to {least}, or take another partition (-p)"
+        )
+    if 0 < request.sizes.smallest_step < least and ELASTIC_QOS not in below:
+        raise SubmitError(
+            f"{said} (MinNodes), and a replica job of this run {request.sizes.smallest_step}",
+            f"take larger steps: at least {least} nodes from one size to the next",
         )
 
 

@@ -61,7 +61,7 @@ def test_who_takes_nodes_from_whom_and_who_may_have_more_than_a_partition_allows
         "low|00:01:00||||||||||requeue|\n"
     )
     said["config"] += "PreemptType             = preempt/qos\n"
-    said["qos"] += "long|00:00:00||||||||||cluster|DenyOnLimit,OverPartQOS\n"
+    said["qos"] += "long|00:00:00||||||||||cluster|DenyOnLimit,OverPartQOS,PartitionMinNodes\n"
     said["partitions"] = "PartitionName=a AllowQos=ALL QoS=part\nPartitionName=b QoS=N/A\nPartitionName=c\n"
     found = parse_limits("nlp1", said)
     assert found.over_partitions == {"long"}
@@ -72,6 +72,7 @@ def test_who_takes_nodes_from_whom_and_who_may_have_more_than_a_partition_allows
         {"high": "cluster", "low": "requeue", "long": "cluster"},
     )
     assert found.beyond_partitions == found.beyond_times == {"high"}
+    assert found.below_partitions == {"long"}
     assert parse_limits("nlp1", answers("22.05.8")).precedence == Precedence()
 
 

@@ -75,6 +75,9 @@ def test_a_queue_with_a_name_of_many_signs() -> None:
     assert [(p.name, p.total_nodes, p.max_nodes, p.is_default, p.state) for p in found] == [
         (name, 6, None, False, "UP") for name in ("nlp", "cv", "dl")
     ]
+    assert {each.min_nodes for each in found} == {0}
+    (wide,) = partitions("PartitionName=wide MaxNodes=8 MinNodes=4 TotalNodes=8\n")
+    assert (wide.min_nodes, wide.max_nodes) == (4, 8)
 
 
 def line(*fields: str) -> str:

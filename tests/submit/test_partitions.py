@@ -114,6 +114,27 @@ def test_no_replica_job_has_more_nodes_than_a_job_may_have_unless_its_qos_goes_b
     check_partitions(fixed, None, [small], replace(LIMITS, beyond_partitions=frozenset({"medium"})))
 
 
+def test_no_job_has_fewer_nodes_than_a_job_must_have_unless_its_qos_may() -> None:
+    """Slurm keeps them in the queue for ever (PartitionNodeLimit)."""
+    wide = replace(OPEN, min_nodes=2)
+    assert refusal(wide) == (
+        "--nodes 1,2,4,8: a job in partition dl has at least 2 nodes (MinNodes); raise the minimum to 2, or "
+        "take another partition (-p)"
+    )
+    larger = Request(NodeSizes((2, 3, 8), "2,3,8"))
+    assert refusal(wide, request=larger) == (
+        "--nodes 2,3,8: a job in partition dl has at least 2 nodes (MinNodes), and a replica job of this run "
+        "1; take larger steps: at least 2 nodes from one size to the next"
+    )
+    check_partitions(larger, None, [wide], replace(LIMITS, below_partitions=frozenset({"elastic"})))
+    check_partitions(Request(NodeSizes((2, 4))), None, [wide], LIMITS)
+    check_partitions(Request(NodeSizes((2,))), None, [wide], LIMITS)
+    check_partitions(
+        Request(NodeSizes((1,))), None, [wide], replace(LIMITS, below_partitions=frozenset({"medium"}))
+    )
+    check_partitions(REQUEST, "dl,all", [wide, replace(OPEN, name="all", is_default=False)], LIMITS)
+
+
 def test_where_it_is_not_known_which_qos_a_job_gets_none_is_refused() -> None:
     unknown = replace(LIMITS.accounts[0], qos=("debug", "medium", "elastic"), has_default_qos=False)
     narrow = replace(OPEN, allow_qos=("medium", "elastic"))
