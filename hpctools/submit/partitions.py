@@ -132,10 +132,8 @@ def _check_admission(request: Request, chosen: Sequence[Partition], limits: Limi
         return
     qos = limits.qos_of(request.account, request.qos, request.partitions)
     if qos and "," not in qos and not any(_admits_qos(each, qos) for each in chosen):
-        allowed = ", ".join(dict.fromkeys(name for each in chosen for name in each.allow_qos))
         raise SubmitError(
-            f"{names} is not for jobs of QoS {qos} (AllowQos, DenyQos)",
-            f"give --qos one of: {allowed}" if allowed else "give another --qos, or another partition",
+            f"{names} is not for jobs of QoS {qos} (AllowQos, DenyQos)", _other_qos(chosen, account)
         )
     if request.sizes.largest_step and not any(_admits_qos(each, ELASTIC_QOS) for each in chosen):
         raise SubmitError(
@@ -156,3 +154,13 @@ def _admits_qos(partition: Partition, qos: str) -> bool:
     """Slurm takes no notice of the case of a QoS's name."""
     allowed, denied = (set(map(str.lower, each)) for each in (partition.allow_qos, partition.deny_qos))
     return qos.lower() in allowed if allowed else qos.lower() not in denied
+
+
+def _other_qos(chosen: Sequence[Partition], account: Account | None) -> str:
+    """What to give instead of a QoS that is not for a partition: one that is, and that the account has."""
+    there = dict.fromkeys(name for each in chosen for name in each.allow_qos if name.lower() != ELASTIC_QOS)
+    may_have = [each.lower() for each in account.qos] if account else [each.lower() for each in there]
+    usable = [each for each in there if each.lower() in may_have]
+    if there and not usable:
+        return f"take another partition (-p), or ask for one of these QoS: {', '.join(there)}"
+    return f"give --qos one of: {', '.join(usable)}" if usable else "give another --qos, or another partition"

@@ -84,7 +84,7 @@ def _by_qos(request: Request, limits: Limits) -> str | None:
         return None
     account = limits.account(request.account, request.partitions)
     taken = frozenset().union(*known.preempts.values())
-    usable = account.qos if account else sorted(limits.qos)
+    usable = [each for each in (account.qos if account else sorted(limits.qos)) if each != ELASTIC_QOS]
     safe = sorted(each for each in usable if each not in taken or known.modes.get(each) in _STAYS)
     remedy = f"give it one that nobody takes: --qos={' or '.join(safe)}" if safe else "ask for one that stays"
     return (

@@ -46,9 +46,17 @@ def refusal(*partitions: Partition, request: Request = REQUEST, limits: Limits |
         (replace(OPEN, deny_qos=("elastic",)), "partition dl is not for jobs of QoS elastic"),
         (
             replace(OPEN, allow_qos=("high", "elastic")),
-            "partition dl is not for jobs of QoS medium (AllowQos, DenyQos); give --qos one of: high, "
-            "elastic",
+            "partition dl is not for jobs of QoS medium (AllowQos, DenyQos); give --qos one of: high",
         ),
+        (
+            replace(OPEN, allow_qos=("critical", "High", "elastic")),
+            "partition dl is not for jobs of QoS medium (AllowQos, DenyQos); give --qos one of: High",
+        ),
+        (
+            replace(OPEN, allow_qos=("critical", "elastic")),
+            "(AllowQos, DenyQos); take another partition (-p), or ask for one of these QoS: critical",
+        ),
+        (replace(OPEN, deny_qos=("medium",)), "give another --qos, or another partition"),
         (
             replace(OPEN, allow_accounts=("cv", "nlp")),
             "partition dl is not for account dl-lab-a (AllowAccounts, DenyAccounts); charge another account",

@@ -42,6 +42,14 @@ def test_a_qos_that_yields_to_others_is_told_with_those_that_do_not() -> None:
     assert who_may_preempt(replace(REQUEST, qos="medium"), LIMITS) is None
 
 
+def test_the_replicas_own_qos_is_never_named_as_one_that_stays() -> None:
+    """hp-submit refuses it for a baseline job, also where nobody takes replicas."""
+    few = Precedence({"high": frozenset({"low"})})
+    told = who_may_preempt(REQUEST, replace(LIMITS, precedence=few))
+    assert told is not None
+    assert told.endswith("give it one that nobody takes: --qos=critical or high or medium")
+
+
 def test_who_has_no_other_qos_is_told_to_ask_for_one() -> None:
     only = replace(LIMITS, accounts=(Account("dl", True, ("low", "elastic")),))
     assert (told := who_may_preempt(REQUEST, only)) is not None
