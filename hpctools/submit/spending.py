@@ -85,8 +85,10 @@ def _check_budgets(
     counted = use.asked if "safe" in limits.enforced else use.spent
     runs = request.runs if use.spent else 1  # of what counts nothing each has the whole limit
     for owner, name, (limit, used) in _in_turn(lambda each: each.used, bounds, baseline):
-        left = max(0.0, limit - used) if use.spent and not request.begins_later else limit
-        if runs * use.minutes * counted * use.rates.get(name, 0.0) > left:
+        # Of what counts nothing nothing is used up, but time is (slurmctld's grp_used_wall).
+        counts = (use.spent or name == WALL) and not request.begins_later
+        left, rate = max(0.0, limit - used) if counts else limit, use.rates.get(name, 0.0)
+        if runs * use.minutes * counted * rate > left or (rate and not left):
             _refuse_cost(request, owner, use, (name, counted), (limit, left))
 
 
@@ -121,13 +123,15 @@ def _use(request: Request, limits: Limits, qos: str) -> _Use | None:
 def _rates(request: Request, times: list[PartitionTimes]) -> dict[str, float]:
     """What the smallest size uses of each TRES in a minute, at least.
 
-    `billing` is the sum of weighted TRES, or the largest of them (PriorityFlags=MAX_TRES): at least that.
+    `billing` is the sum of weighted TRES, or the largest of them (PriorityFlags=MAX_TRES): at least that. Of
+    a job it is a whole number; slurmctld cuts off the rest.
     """
     smallest = request.sizes.minimum
-    known = {"node": 1, **(request.per_node or {})}
-    weighted = [max((at.weights.get(name, 0.0) * count for name, count in known.items())) for at in times]
-    return {name: float(smallest * count) for name, count in known.items()} | {
-        "billing": smallest * min(weighted, default=0.0),
+    known = {name: smallest * count for name, count in {"node": 1, **(request.per_node or {})}.items()}
+    weighted = [max(int(at.weights.get(name, 0.0) * count) for name, count in known.items()) for at in times]
+    return {
+        **{name: float(count) for name, count in known.items()},
+        "billing": float(min(weighted, default=0)),
         WALL: 1.0,
     }
 
@@ -161,7 +165,7 @@ def _refuse_cost(
 ) -> None:
     (name, factor), (limit, left), smallest = counted, budget, request.sizes.minimum
     minutes = request.runs * factor * use.rates[name]  # in each minute
-    affordable = int(left / minutes)
+    affordable = int(left / minutes) if minutes else 0
     fewer = "" if request.runs == 1 else "submit fewer runs, "
     shorter = fewer + (f"give --time {affordable} or less, " if affordable else "")
     nodes = f"{smallest} node{'' if smallest == 1 else 's'}{'' if request.runs == 1 else ' each'}"

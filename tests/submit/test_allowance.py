@@ -690,6 +690,25 @@ def test_minutes_count_as_the_qos_has_them_counted(factor: float, asked: bool, s
         assert ("minutes, with" if counted == 1 else f"minutes (UsageFactor {counted:g}), with") in said
 
 
+@pytest.mark.parametrize(
+    ("safe", "asked", "most"), [(True, True, 9000), (True, False, 480), (False, False, 9000)]
+)
+def test_time_is_used_up_also_for_a_qos_of_which_nothing_counts(safe: bool, asked: bool, most: int) -> None:
+    """slurmctld takes what was used as 0 for TRES, and not for GrpWall."""
+    known = limits(
+        account=replace(ACCOUNT, used={"wall": (600, 120.0)}),
+        partitions={"dl": PartitionTimes(None, None)},
+        enforced=frozenset({"associations", "limits", "qos", *(["safe"] if safe else [])}),
+        usage_factors={"high": 0.0},
+        asked_with_factor=frozenset({"high"} if asked else ()),
+    )
+    request = Request(SIZES, minutes=most, partitions=("dl",))
+    check_allowance(request, known)
+    for owner, used in ((USER, {"wall": (600, 600.0)}), (ACCOUNT, {"node": (0, 0.0)})):
+        spent = Account("dl-lab-a", True, ("high", "elastic"), (replace(owner, used=used),))
+        assert f"{owner.of} has 0 of" in refusal(request, replace(known, accounts=(spent,)))
+
+
 def test_what_a_qos_says_of_a_group_is_not_asked_of_the_account():
     """Nor of how many jobs there may be; of jobs whose QoS says nothing it is, and all count."""
     account = replace(ACCOUNT, group={"node": 4}, group_jobs=3)
@@ -727,6 +746,9 @@ def test_billing_is_what_the_heaviest_of_the_known_counts_at_least():
     request = Request(SIZES, per_node={"cpu": 8, "gres/gpu": 2}, minutes=50, partitions=("dl",))
     check_allowance(request, known)
     assert "will use at least 17 billing hours in 51 minutes" in refusal(replace(request, minutes=51), known)
+    part = replace(known, partitions={"dl": PartitionTimes(None, None, {"cpu": 2.55})})
+    check_allowance(replace(request, minutes=50), part)  # a job's billing is a whole number: 20 of 20.4
+    assert "17 billing hours in 51 minutes" in refusal(replace(request, minutes=51), part)
 
 
 @given(
