@@ -322,6 +322,7 @@ def _accounts(user: str, rows: list[list[str]], limits: str) -> list[Account]:
     ]
     mine = [each for each in records if each.get("UserName", "").startswith(f"{user}(")]
     own = {(each["Account"], each.get("Partition", "")): each for each in mine}
+    defaults = {each["Account"] for each in mine if each.get("DefAssoc") == "Yes"}
     above = {each["Account"]: each for each in records if not each.get("UserName")}
     found = []
     for name, allowed, default, _, partition in rows:
@@ -332,9 +333,8 @@ def _accounts(user: str, rows: list[list[str]], limits: str) -> list[Account]:
         qos = tuple(dict.fromkeys(each for each in (default, *allowed.split(",")) if each))
         line_up = limits_text.line_up(name, above)
         bounds = (*chain, *(_group_bounds(each, above[each]) for each in line_up))
-        is_default = record.get("DefAssoc") == "Yes"
         above_it = tuple(line_up[1:])
-        found.append(Account(name, is_default, qos, bounds, above_it, bool(default), partition))
+        found.append(Account(name, name in defaults, qos, bounds, above_it, bool(default), partition))
     return found
 
 

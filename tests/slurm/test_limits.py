@@ -202,6 +202,7 @@ def in_partition(said: dict[str, str], more: str) -> dict[str, str]:
     """As nlp1 would have it with an association for partition dl beside the one for all."""
     line = next(each for each in said["limits"].splitlines() if "UserName=nlp1" in each)
     there = line.replace("Partition=", "Partition=dl").replace("MaxJobs=50(0)", "MaxJobs=1(0)")
+    there = there.replace("DefAssoc=Yes", "DefAssoc=No")  # so slurmctld has it: the other one is
     return said | {"limits": f"{said['limits']}{there}\n", "associations": said["associations"] + more}
 
 
