@@ -130,9 +130,12 @@ def _kind_and_count(part: str) -> tuple[str, int]:
 
 
 def cpus_per_node(intent: Intent) -> int:
-    """How many CPUs each node gives at least: those of its workers, as far as `--cpus-per-task` says."""
-    asked = intent.effective("cpus-per-task") or ""
-    return workers_per_node(intent) * (int(asked) if asked.isdecimal() else 1)
+    """How many CPUs each node gives at least: those of the tasks that sbatch is asked for.
+
+    Of torchrun's `--nproc-per-node` Slurm knows nothing.
+    """
+    tasks, cpus = (intent.effective(name) or "" for name in ("ntasks-per-node", "cpus-per-task"))
+    return (int(tasks) if tasks.isdecimal() else 1) * (int(cpus) if cpus.isdecimal() else 1)
 
 
 def script_options(intent: Intent) -> tuple[Option, ...]:

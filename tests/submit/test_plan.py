@@ -419,6 +419,17 @@ def test_a_limit_of_one_type_of_gpu_is_known_at_submit(tmp_path):
     plan(tmp_path, ["-N1:2", "--gpus-per-node=v100:4", "--", "train"], facts=facts)
 
 
+def test_cpus_are_those_of_slurm_s_tasks_and_not_of_torchrun_s_workers(tmp_path):
+    """`--cpus-per-task 16 -- torchrun --nproc-per-node 4` has 16 CPUs of each node."""
+    account = Account("nlp", True, ("normal", "elastic"), (Bounds("account nlp", group={"cpu": 32}),))
+    known = replace(LIMITS, accounts=(account,), enforced=frozenset({"associations", "limits"}))
+    facts = replace(FACTS, partitions=None, limits=known)
+    torchrun = ["--", "torchrun", "--nproc-per-node=4", "train.py"]
+    plan(tmp_path, ["-N1:2", "--cpus-per-task=16", *torchrun], facts=facts)
+    with pytest.raises(SubmitError, match="takes up to 128 CPUs and account nlp may have 32"):
+        plan(tmp_path, ["-N1:2", "--cpus-per-task=16", "--ntasks-per-node=4", *torchrun], facts=facts)
+
+
 def test_a_run_of_one_size_has_kill_wait_and_no_grace_time(tmp_path):
     known = replace(LIMITS, grace={}, kill_wait=45)
     facts = replace(FACTS, partitions=None, limits=known)
