@@ -317,9 +317,9 @@ def _rows_here(associations: str, config: Mapping[str, str]) -> list[list[str]]:
 
 
 def _accounts(user: str, rows: list[list[str]], limits: str) -> list[Account]:
-    records = [
-        dict(re.findall(r"(\w+)=(\S*)", line)) for line in limits.splitlines() if "ClusterName=" in line
-    ]
+    # Behind Comment= stands what somebody wrote, as `since May GrpTRES=cpu=64`.
+    lines = [line.partition(" Comment=")[0] for line in limits.splitlines() if "ClusterName=" in line]
+    records = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
     mine = [each for each in records if each.get("UserName", "").startswith(f"{user}(")]
     own = {(each["Account"], each.get("Partition", "")): each for each in mine}
     defaults = {each["Account"] for each in mine if each.get("DefAssoc") == "Yes"}

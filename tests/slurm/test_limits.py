@@ -229,6 +229,13 @@ def test_who_may_have_something_in_one_partition_only_has_no_known_account_elsew
     assert found.account("nlp-lab-a", ("dl",)) == found.account("nlp-lab-a") is not None
 
 
+def test_what_somebody_wrote_of_an_association_is_no_limit() -> None:
+    said = answers("26.05.5")
+    assert "Comment=(null)" in said["limits"]
+    written = said["limits"].replace("Comment=(null)", "Comment=was MaxJobs=1 GrpTRES=cpu=1 DefAssoc=No")
+    assert parse_limits("nlp1", said | {"limits": written}) == parse_limits("nlp1", said)
+
+
 def test_what_a_user_has_on_another_cluster_of_the_same_slurmdbd_does_not_count() -> None:
     """sacctmgr shows associations of all clusters."""
     said = answers("26.05.5")
