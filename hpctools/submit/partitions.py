@@ -144,9 +144,12 @@ def _check_admission(request: Request, chosen: Sequence[Partition], limits: Limi
 
 
 def _admits_account(partition: Partition, account: Account) -> bool:
-    """Accounts below one that is named are meant, too, in some releases of Slurm; sbatch knows in which."""
-    if partition.allow_accounts:
-        return not {account.name, *account.above}.isdisjoint(partition.allow_accounts)
+    """Accounts below one that is named are meant, too, in some releases of Slurm; sbatch knows in which.
+
+    So it is with capitals.
+    """
+    if allowed := set(map(str.lower, partition.allow_accounts)):
+        return not {each.lower() for each in (account.name, *account.above)}.isdisjoint(allowed)
     return account.name not in partition.deny_accounts
 
 

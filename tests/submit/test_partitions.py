@@ -73,6 +73,8 @@ def test_whom_a_partition_is_not_for_is_refused_with_the_remedy(partition: Parti
     [
         (replace(OPEN, allow_accounts=("dl",), allow_qos=("medium", "elastic")), LIMITS),
         (replace(OPEN, allow_qos=("Medium", "Elastic")), LIMITS),
+        (replace(OPEN, allow_accounts=("DL-Lab-A",)), LIMITS),
+        (replace(OPEN, allow_accounts=("DL",)), LIMITS),
         # A list of who may takes the place of one of who may not (slurm.conf(5)).
         (replace(OPEN, allow_qos=("medium", "elastic"), deny_qos=("elastic",)), LIMITS),
         (replace(OPEN, allow_qos=("high",), allow_accounts=("cv",)), replace(LIMITS, enforced=frozenset())),
