@@ -75,12 +75,27 @@ def _chosen(asked: str | None, partitions: Sequence[Partition]) -> list[Partitio
 
 
 def _check_nodes(request: Request, chosen: Sequence[Partition]) -> None:
-    largest = max(chosen, key=lambda partition: partition.total_nodes)
-    if request.sizes.maximum > largest.total_nodes:
+    """All jobs of the run together; each of them has its nodes in one of the partitions."""
+    names, together = ",".join(each.name for each in chosen), _nodes_together(chosen)
+    if request.sizes.maximum > together:
         raise SubmitError(
-            f"{request.said}: partition {largest.name} has only {largest.total_nodes} nodes",
-            f"ask for at most {largest.total_nodes}, or for another partition (see `sinfo -s`)",
+            f"{request.said}: partition {names} has only {together} nodes",
+            f"ask for at most {together}, or for another partition (see `sinfo -s`)",
         )
+    largest = max(chosen, key=lambda partition: partition.total_nodes)
+    if max(request.sizes.minimum, request.sizes.largest_step) > largest.total_nodes:
+        raise SubmitError(
+            f"{request.said}: a job has all of its nodes in one partition, and {largest.name} has only "
+            f"{largest.total_nodes}",
+            f"take a minimum and steps of at most {largest.total_nodes} nodes",
+        )
+
+
+def _nodes_together(chosen: Sequence[Partition]) -> int:
+    """Each node once, where it is known which they are."""
+    total = sum(each.total_nodes for each in chosen)
+    known = len(chosen) > 1 and all(each.nodes for each in chosen)
+    return len({node for each in chosen for node in each.nodes}) if known else total
 
 
 def _check_largest_job(request: Request, chosen: Sequence[Partition], limits: Limits | None) -> None:

@@ -100,6 +100,22 @@ def test_one_of_several_partitions_is_enough() -> None:
     assert "partition dl,any is not for jobs of QoS elastic" in refusal(narrow, replace(narrow, name="any"))
 
 
+def test_a_run_may_have_the_nodes_of_all_partitions_and_each_of_its_jobs_those_of_one() -> None:
+    some = replace(OPEN, name="a", is_default=False, total_nodes=3, nodes=("n1", "n2", "n3"))
+    others = replace(some, name="b", total_nodes=2, nodes=("n3", "n4"))
+    check_partitions(Request(NodeSizes.between(1, 4)), "a,b", [some, others], None)
+    assert refusal(some, others, request=Request(NodeSizes.between(1, 5))) == (
+        "--nodes 1:5: partition a,b has only 4 nodes; ask for at most 4, or for another partition (see "
+        "`sinfo -s`)"
+    )
+    apart = replace(others, nodes=("n4", "n5"))
+    for sizes in ((4,), (1, 5)):
+        assert refusal(some, apart, request=Request(NodeSizes(sizes, "so"))) == (
+            "--nodes so: a job has all of its nodes in one partition, and a has only 3; take a minimum and "
+            "steps of at most 3 nodes"
+        )
+
+
 def test_an_empty_name_among_partitions_is_passed_over_as_by_sbatch() -> None:
     check_partitions(REQUEST, "dl,", [OPEN], LIMITS)
     with pytest.raises(SubmitError, match="there is no partition cv;"):

@@ -173,7 +173,7 @@ def test_wrap_is_run_by_a_shell(tmp_path):
         (["--wrap", "a; srun b"], "srun starts processes itself"),
         (["-p", "nope", "--", "x"], "there is no partition nope; this cluster has: big, gpu, small"),
         (["-p", "small", "--", "x"], "--nodes 2:6: partition small has only 2 nodes; ask for at most 2"),
-        (["-N2:61", "-p", "gpu,big", "--", "x"], "partition big has only 60 nodes"),
+        (["-N2:67", "-p", "gpu,big", "--", "x"], "partition gpu,big has only 66 nodes; ask for at most 66"),
         (
             ["-N5:60", "-p", "big", "--", "x"],
             "a job in partition big may have at most 4 nodes; lower the minimum",
