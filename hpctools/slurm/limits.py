@@ -11,7 +11,7 @@ from hpctools.errors import CommandError
 from hpctools.slurm import limits_text, parse, run
 from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
-from hpctools.slurm.versions import preempts_youngest_first
+from hpctools.slurm.versions import keeps_people_to_minutes_left, parse_release, preempts_youngest_first
 
 ASK_SECONDS = 5.0
 _QOS = (
@@ -235,6 +235,7 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
     """Read what the commands of `read_limits` printed, by what was asked."""
     rows = [line.split("|") for line in answers["qos"].splitlines() if line.count("|") >= 9]
     config, together = parse.config(answers["config"]), _qos_together(answers["limits"])
+    rows = [_as_counted(row, config.get("SLURM_VERSION", "")) for row in rows]
     return Limits(
         user=user,
         enforced=frozenset(config.get("AccountingStorageEnforce", "").lower().split(",")),
@@ -257,6 +258,14 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         },
         asked_with_factor=_flagged(rows, "UsageFactorSafe"),
     )
+
+
+def _as_counted(row: list[str], version: str) -> list[str]:
+    """What sacctmgr tells of a QoS, without limits that this release of Slurm does not heed."""
+    if version and keeps_people_to_minutes_left(parse_release(version)):
+        return row
+    left = ("MaxTRESRunMinsPU", "MaxTRESRunMinsPA")
+    return ["" if name in left else said for name, said in zip(_QOS.split(","), row, strict=False)]
 
 
 def _flagged(rows: list[list[str]], flag: str) -> frozenset[str]:

@@ -131,6 +131,7 @@ def test_what_a_qos_says_of_accounts_and_of_nodes_is_read() -> None:
     )
     mine = re.compile(r"^(ClusterName=\S+ Account=nlp-lab-a UserName=nlp1.*?)MaxTRESPN=", re.MULTILINE)
     said["limits"] = mine.sub(r"\1MaxTRESPN=gres/gpu=2", said["limits"])
+    said["config"] += "SLURM_VERSION           = 24.05.0\n"
     found = parse_limits("nlp1", said)
     assert found.qos["high"] == Bounds(
         "QoS high",
@@ -144,6 +145,9 @@ def test_what_a_qos_says_of_accounts_and_of_nodes_is_read() -> None:
         factor=2.5,
     )
     assert [each.on_node for each in found.accounts[0].bounds] == [{"gres/gpu": 2}, {}, {}, {}]
+    said["config"] += "SLURM_VERSION           = 23.11.10\n"
+    older = parse_limits("nlp1", said).qos["high"]
+    assert (older.user_running, older.account_running, older.factor) == ({}, {}, 2.5)
 
 
 def test_limits_of_a_relative_qos_are_percentages_and_slurmctld_tells_the_numbers() -> None:
@@ -160,6 +164,7 @@ def test_limits_of_a_relative_qos_are_percentages_and_slurmctld_tells_the_number
         "nlp={MaxJobsPA=N(0) MaxTRESPA=cpu=94(0) MaxTRESRunMinsPA=cpu=93(0)} User Limits "
         "nlp2(1003)={MaxJobsPU=N(0) MaxTRESPU=cpu=92(0) MaxTRESRunMinsPU=cpu=N(0),gres/gpu=91(0)}\n"
     )
+    said["config"] += "SLURM_VERSION           = 26.05.5\n"
     assert parse_limits("nlp1", said).qos["part"] == Bounds(
         "QoS part",
         group={"cpu": 96, "gres/gpu": 8},

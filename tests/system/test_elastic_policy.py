@@ -11,6 +11,7 @@ import pytest
 from hpctools.elastic.folder import RunFolder
 from hpctools.slurm.run import Completed
 from hpctools.slurm.types import Job
+from hpctools.slurm.versions import keeps_people_to_minutes_left, parse_release
 from tests.system.harness import Cluster, until
 from tests.system.test_elastic import TRAIN, active, refused, run_folder, submit
 
@@ -136,6 +137,8 @@ def limited(cluster: Cluster) -> Iterator[Callable[[str], None]]:
             r"allows jobs that run 0.3333 until .* --time 20 or less",
         ),
         ("GrpTRESMins=node=20", r"QOSGrpNode\w*Min\w*", r"left \(GrpTRESMins node\); .* take another QoS"),
+        ("MaxTRESRunMinsPU=node=20", r"MaxNodeRunMinsPerUser", r"jobs of one user .*MaxTRESRunMinsPU node"),
+        ("MaxTRESRunMinsPA=node=20", r"MaxNodeRunMinsPerAccount", r"of one account .*MaxTRESRunMinsPA node"),
         ("GrpWall=20", r"QOSGrpWall\w*", r"use at least 0.5 hours .* left \(GrpWall\); .* take another QoS"),
     ],
 )
@@ -144,6 +147,12 @@ def test_minutes_that_a_qos_has_not_are_waited_for_in_slurm_and_refused_by_us(
 ) -> None:
     high = ("--partition=dl", "--qos=high")
     limited(limit)
+    if limit.startswith("MaxTRESRunMinsP") and not keeps_people_to_minutes_left(
+        parse_release(cluster.sandbox.running().slurm)
+    ):
+        done = submit(cluster, person, *high, "--nodes=1:1", "--time=30", "--parsable", "--", "true")
+        assert cluster.ended(int(done.stdout.split()[0]), person, 60).state == "COMPLETED"
+        return
     waits = cluster.submit(person, *high, "--nodes=1", "--time=30", "--wrap=true")
     until(lambda: re.fullmatch(slurms, cluster.job(waits, person).reason or ""), 40)
     cluster.inside("scancel", str(waits))
