@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 
 import click
@@ -15,8 +14,6 @@ from hpctools.cli.output import show
 
 CLICK = {"hpctools": "hpctools.cli.main", "hpctools-api": "api.commands.main"}
 COMMANDS = ("hp_cancel", "hp_fetch", "hp_login", "hp_login_agent", "hp_logs", "hp_status", "hp_submit")
-_OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][a-z-]*")
-
 
 _CLUSTERS = "hpctools completion clusters 2>/dev/null"
 _BASH_CLUSTERS = f"""\
@@ -24,8 +21,17 @@ _hpctools_clusters() {{
   if [[ $3 == --cluster || $3 == trust ]]; then COMPREPLY=($(compgen -W "$({_CLUSTERS})" -- "$2")); fi
 }}
 """
-_FIRST = {"hp_submit": ("trust",)}
-"""Words that are no options, in the place of a script."""
+_BASH_SUBMIT = """\
+_hpctools_submit() {{
+  local words='{options}'
+  if (( COMP_CWORD == 1 )); then words+=' trust'
+  elif [[ ${{COMP_WORDS[1]}} == trust ]]; then words='{trust}'; fi
+  _hpctools_clusters "$@"
+  COMPREPLY+=($(compgen -W "$words" -- "$2"))
+}}
+complete -o default -F _hpctools_submit hp-submit
+"""
+_FISH_TRUST = "__fish_seen_subcommand_from trust"
 
 
 @click.command()
@@ -79,15 +85,8 @@ def _zsh() -> str:
     functions = [_function(name) for name in CLICK]
     cases = [f'{name}) _{_word(name)}_completion "$@" ;;' for name in CLICK]
     for module in COMMANDS:
-        options = " ".join(
-            f"'--cluster:cluster:($({_CLUSTERS}))'" if word == "--cluster" else word
-            for word in sorted(words_of(module))
-        )
-        first, others = "", "_files"
-        for word in _FIRST.get(module, ()):
-            first += f"'1:script:{{compadd {word}; _files}}' "
-            others = f"{{if (( ${{words[(I){word}]}} )); then compadd $({_CLUSTERS}); else _files; fi}}"
-        cases.append(f"{module.replace('_', '-')}) _arguments {options} {first}'*:file:{others}' ;;")
+        taken = f"_arguments {_zsh_options(words_of(module))} '*:file:_files'"
+        cases.append(f"{module.replace('_', '-')}) {_zsh_submit() if module == 'hp_submit' else taken} ;;")
     return "\n".join(
         [
             f"#compdef {' '.join(programs)}",
@@ -108,6 +107,22 @@ def _zsh() -> str:
     )
 
 
+def _zsh_options(words: Iterable[str]) -> str:
+    clusters = f"'--cluster:cluster:($({_CLUSTERS}))'"
+    return " ".join(clusters if word == "--cluster" else word for word in sorted(words))
+
+
+def _zsh_submit() -> str:
+    """`trust` stands in the place of a script, and takes other options."""
+    trust = " ".join([_zsh_options({"--cluster", "--help"}), "'--fingerprint:key:( )' '--from:file:_files'"])
+    options = _zsh_options(words_of("hp_submit"))
+    return (
+        "if (( CURRENT > 2 )) && [[ $words[2] == trust ]]; then "
+        f"_arguments {trust} '1:word:(trust)' '*:cluster:($({_CLUSTERS}))'; else "
+        f"_arguments {options} '1:script:{{compadd trust; _files}}' '*:file:_files'; fi"
+    )
+
+
 def _function(program: str) -> str:
     """click's function of a program, without what registers it."""
     return _asking(program, "zsh").partition("\n")[2].partition("\nif [[ $zsh_eval_context")[0]
@@ -115,27 +130,47 @@ def _function(program: str) -> str:
 
 def _words(module: str, shell: str) -> str:
     """Options of a command that starts faster than it could be asked."""
-    program = module.replace("_", "-")
-    options = sorted(words_of(module))
-    first = _FIRST.get(module, ())
+    program, options = module.replace("_", "-"), sorted(words_of(module))
+    if shell == "bash" and module == "hp_submit":
+        return _BASH_SUBMIT.format(options=" ".join(options), trust=" ".join(sorted(trust_words())))
     if shell == "bash":
-        return f"complete -o default -F _hpctools_clusters -W '{' '.join([*options, *first])}' {program}\n"
+        return f"complete -o default -F _hpctools_clusters -W '{' '.join(options)}' {program}\n"
+    if module == "hp_submit":
+        return _fish(program, options, f"not {_FISH_TRUST}") + _fish_trust(program)
+    return _fish(program, options)
+
+
+def _fish(program: str, words: Sequence[str], where: str = "") -> str:
+    begin = f"complete -c {program}" + (f" -n '{where}'" if where else "")
     lines = [
-        f"complete -c {program} -l {word[2:]}" + (f" -xa '({_CLUSTERS})'" if word == "--cluster" else "")
-        for word in options
+        f"{begin} -l {word[2:]}" + (f" -xa '({_CLUSTERS})'" if word == "--cluster" else "")
+        for word in words
         if word.startswith("--")
     ]
-    for word in first:
-        behind = f"-n '__fish_seen_subcommand_from {word}'"
-        lines += [f"complete -c {program} -n __fish_use_subcommand -a {word}"]
-        lines += [f"complete -c {program} {behind} -xa '({_CLUSTERS})'"]
     return "".join(f"{line}\n" for line in lines)
 
 
+def _fish_trust(program: str) -> str:
+    first = f"complete -c {program} -n __fish_use_subcommand -a trust\n"
+    clusters = f"complete -c {program} -n '{_FISH_TRUST}' -xa '({_CLUSTERS})'\n"
+    return first + clusters + _fish(program, sorted(trust_words()), _FISH_TRUST)
+
+
 def words_of(module: str) -> set[str]:
-    """The options of one of our commands: those of its help."""
+    """The options of one of our commands."""
+    if module == "hp_submit":  # it has no parser: all of sbatch's options are its own
+        from hpctools.remote.shipping import OURS, SWITCHES
+        from hpctools.slurm.sbatch_options import ARITIES
+        from hpctools.submit.intent import OUR_FLAGS, OUR_VALUES
+
+        return {f"--{name}" for name in (*ARITIES, *OUR_FLAGS, *OUR_VALUES, *OURS, *SWITCHES)}
     found = import_module(f"hpctools.cli.{module}")
-    if hasattr(found, "HELP"):  # hp-submit has no parser: all of sbatch's options are its own
-        return {word for word in _OPTION.findall(found.HELP) if word.startswith("--") and word != "--"}
     make: Callable[[], argparse.ArgumentParser] = getattr(found, "parser", None) or found._parser
     return {word for action in make()._actions for word in action.option_strings}
+
+
+def trust_words() -> set[str]:
+    """The options of `hp-submit trust`."""
+    from hpctools.cli.remote_submission import TRUST_OPTIONS
+
+    return {*TRUST_OPTIONS, "--help"}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpctools.remote.session import Session
     from hpctools.remote.trust import Offer
 
+TRUST_OPTIONS = ("--cluster", "--fingerprint", "--from")
 _TRUST_USAGE = "hp-submit trust CLUSTER [--from FILE] [--fingerprint SHA256:...]"
 _TRUST_HELP = f"""\
 usage: {_TRUST_USAGE}
@@ -192,7 +193,7 @@ def _trust_words(words: Sequence[str]) -> tuple[str, tuple[str, ...], str]:
             stated.append(word.partition("=")[2])
         elif word.startswith("--from="):
             listed = word.partition("=")[2]
-        elif word in ("--fingerprint", "--cluster", "--from") and rest:
+        elif word in TRUST_OPTIONS and rest:
             value = rest.pop(0)
             if word == "--cluster":
                 name = value

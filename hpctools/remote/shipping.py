@@ -23,7 +23,7 @@ from hpctools.submit.plain import command_name
 from hpctools.submit.script import python_target
 
 OURS = frozenset({"cluster", "upload", "submission"})
-_SWITCHES = frozenset({"follow"})
+SWITCHES = frozenset({"follow"})
 _CHUNK = 1 << 20
 _SBATCHS_OWN = ("it is sbatch itself that answers --usage and --autocomplete", "ask it on a login node")
 _NOT_FROM_AFAR = {
@@ -143,7 +143,7 @@ def read_wish(words: Sequence[str]) -> Wish | None:
         if name in OURS and words[option.index].startswith("--"):
             given.setdefault(name, []).append(value if joined else option.value or "")
             taken |= {option.index} if joined else {option.index, option.index + 1}
-        elif name in _SWITCHES and not joined:
+        elif name in SWITCHES and not joined:
             given[name] = ["yes"]
             taken.add(option.index)
     if "cluster" not in given:

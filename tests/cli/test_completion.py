@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.cli.completion import COMMANDS, script, words_of
+from hpctools.cli.completion import COMMANDS, script, trust_words, words_of
 
 PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 START = "PROMPT='ready> '; autoload -Uz compinit; compinit -u -D; unsetopt beep\n"
@@ -24,8 +24,13 @@ TYPED = {
     "hpctools-api backu": "hpctools-api backup",
     "hpctools valid": "hpctools validate",
     "hp-submit --elastic-pol": "hp-submit --elastic-policy",
+    "hp-submit --job-n": "hp-submit --job-name",
     "hp-submit tru": "hp-submit trust",
+    "hp-submit trust --fing": "hp-submit trust --fingerprint",
 }
+SBATCHS = "time partition job-name output mem account gres gpus-per-node qos array export nodes wrap help"
+OURS = "elastic-policy elastic-mode resume cluster upload follow submission dry-run json yes debug"
+OF_OTHERS = {"--epochs", "--from", "--fingerprint", "--nproc-per-node", "--stdin-request"}
 
 
 @pytest.mark.parametrize("module", COMMANDS)
@@ -36,6 +41,38 @@ def test_each_command_has_its_options(module: str) -> None:
         "--json" if module not in ("hp_login_agent", "hp_logs", "hp_fetch") else "--help",
     } <= found
     assert all(word.startswith("-") and word.replace("-", "").isalnum() for word in found)
+
+
+def test_hp_submit_has_sbatchs_options_and_none_of_an_example() -> None:
+    """Those of a training program in an example of the help were offered, and few of sbatch's."""
+    found = words_of("hp_submit")
+    assert {f"--{name}" for name in (*SBATCHS.split(), *OURS.split())} - found == set()
+    assert found & OF_OTHERS == set()
+    assert trust_words() == {"--cluster", "--fingerprint", "--from", "--help"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("hp-submit --job-n", "--job-name"),
+        ("hp-submit --epo", ""),
+        ("hp-submit --fing", ""),
+        ("hp-submit tru", "trust"),
+        ("hp-submit job.sh tru", ""),
+        ("hp-submit trust --fing", "--fingerprint"),
+        ("hp-submit trust --job-n", ""),
+    ],
+)
+def test_bash_offers_what_hp_submit_takes_there(typed: str, offered: str) -> None:
+    before, last = typed.split()[-2:]
+    asked = (
+        f"{script('bash')}\ncomplete -p hp-submit | grep -q -- '-F _hpctools_submit hp-submit' || exit 3\n"
+        f"COMP_WORDS=({typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()\n"
+        f'_hpctools_submit hp-submit {last} {before}; echo "${{COMPREPLY[@]}}"'
+    )
+    words = ["bash", "--norc", "-c", asked]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{offered}\n", "", 0)
 
 
 def test_bash_completes_with_it() -> None:
@@ -49,20 +86,20 @@ def test_bash_completes_with_it() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("--sessions\n", "", 0)
 
 
-def test_bash_completes_clusters_and_trust(tmp_path: Path) -> None:
+def test_bash_completes_clusters(tmp_path: Path) -> None:
     (tmp_path / "clusters.yaml").write_text("clusters: {uni: [login1], other: [login9]}\n")
     asked = (
         f"{script('bash')}\n_hpctools_clusters hp-logs u --cluster; echo ${{COMPREPLY[@]}}; "
-        "_hpctools_clusters hp-logs u --to; echo ${#COMPREPLY[@]}; complete -p hp-submit"
+        "COMPREPLY=(); _hpctools_clusters hp-logs u --to; echo ${#COMPREPLY[@]}; "
+        "COMP_WORDS=(hp-submit trust o); COMP_CWORD=2; "
+        "_hpctools_submit hp-submit o trust; echo ${COMPREPLY[@]}"
     )
     environment = {**os.environ, "PATH": PATH, "HPCTOOLS_CLUSTERS": str(tmp_path / "clusters.yaml")}
     done = subprocess.run(
         ["bash", "--norc", "-c", f"COMPREPLY=(); {asked}"],
         capture_output=True, text=True, timeout=60, check=False, env=environment,
     )  # fmt: skip
-    first, _, submit = done.stdout.splitlines()
-    assert first == "uni", done.stderr
-    assert " trust'" in submit
+    assert done.stdout.splitlines() == ["uni", "0", "other"], done.stderr
 
 
 def test_zsh_completes_with_it_where_it_finds_it(tmp_path: Path) -> None:
