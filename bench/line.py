@@ -59,11 +59,15 @@ class _Chain:
 
 
 @contextmanager
-def delayed(target: int, seconds: float) -> Iterator[Line]:
+def delayed(target: int, seconds: float, connecting: float | None = None) -> Iterator[Line]:
     """A line that leads to another port; every byte takes so long, in each direction.
 
     Round trips are told apart where this is longer than what both ends need to answer.
+
+    Args:
+        connecting: what a connection takes before its first byte; None: a round trip.
     """
+    first = 2 * seconds if connecting is None else connecting
     loop = asyncio.new_event_loop()
     line = Line()
     servers: list[asyncio.Server] = []
@@ -72,7 +76,7 @@ def delayed(target: int, seconds: float) -> Iterator[Line]:
 
     async def begin() -> None:
         server = await asyncio.start_server(
-            lambda r, w: _pass_on(line, sinks, r, w, target, seconds), "127.0.0.1", 0
+            lambda r, w: _pass_on(line, sinks, r, w, target, seconds, first), "127.0.0.1", 0
         )
         servers.append(server)
         line.port = server.sockets[0].getsockname()[1]
@@ -111,12 +115,12 @@ async def _pass_on(
     near_out: asyncio.StreamWriter,
     target: int,
     seconds: float,
+    connecting: float,
 ) -> None:
     chain = _Chain(line, len(line.connections))
     line.connections.append(1)
     sinks.append(near_out)
-    # A connection takes a round trip before its first byte.
-    await asyncio.sleep(2 * seconds)
+    await asyncio.sleep(connecting)
     far_in, far_out = await asyncio.open_connection("127.0.0.1", target)
     sinks.append(far_out)
     await asyncio.gather(

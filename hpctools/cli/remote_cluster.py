@@ -61,12 +61,14 @@ def ssh_configuration() -> Path | None:
 @contextmanager
 def session(cluster: Cluster, program: str) -> Iterator[Session]:
     """A cluster to be spoken to, until the block ends."""
+    from hpctools.remote.placement import asked
+
+    # The answer is on its way while paramiko is loaded, which takes as long (decision 0216).
+    nodes = asked(cluster, lambda: user_of(cluster, ssh_configuration()), os.environ, tell(program))
     way = road()
-    from hpctools.remote.placement import login_nodes
     from hpctools.remote.session import Session
 
-    nodes = login_nodes(cluster, lambda: user_of(cluster, way.config), os.environ, tell(program))
-    found = Session(cluster, nodes, way, tell(program))
+    found = Session(cluster, nodes(), way, tell(program))
     try:
         yield found
     finally:

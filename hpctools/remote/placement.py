@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import json
+import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -16,7 +18,10 @@ from hpctools.remote.names import is_host, shown
 from hpctools.submit.prices import Source, find_source
 
 SECONDS = 0.5
-"""The longest that an answer is waited for, from the question on, whatever it is that takes long."""
+"""The longest that each step to an answer is waited for: a connection, TLS, the answer itself. Over a long
+line each takes a round trip, and TLS 1.2 takes two."""
+_GIVEN_UP = 10 * SECONDS
+"""What takes so long has nobody who waits for it."""
 _LARGEST = 1 << 16
 _Answer = tuple[int, Any]
 """The status, and what was said."""
@@ -31,14 +36,28 @@ def login_nodes(
         user: says who logs in there; asked only where there is something to choose.
         tell: says why the API names no node: it knows the sessions, but who enters is for the nodes to say.
     """
-    # What the list does not have comes last: the node may be new, but the name may as well be known here as
-    # another site's host (decision 0185). A bare address comes after the names: no known_hosts has it.
+    return asked(cluster, user, environment, tell)()
+
+
+def asked(
+    cluster: Cluster, user: Callable[[], str], environment: Mapping[str, str], tell: Callable[[str], None]
+) -> Callable[[], tuple[str, ...]]:
+    """Begin to ask as `login_nodes` does; what comes back waits for the answer, and so is called late."""
     stated = cluster.login_nodes
     source = find_source(cluster.asking(environment)) if cluster.api else None
     if source is None and len(stated) == 1:
-        return stated
+        return lambda: stated
     who = user()
-    status, answer = _ask(source, who) if source else (0, {})
+    question = _Question(source, who) if source else None
+    return lambda: _ordered(stated, who, question.answer(tell) if question else (0, {}), tell)
+
+
+def _ordered(
+    stated: Sequence[str], who: str, answered: tuple[int, Mapping[str, Any]], tell: Callable[[str], None]
+) -> tuple[str, ...]:
+    # What the list does not have comes last: the node may be new, but the name may as well be known here as
+    # another site's host (decision 0185). A bare address comes after the names: no known_hosts has it.
+    status, answer = answered
     if status == http.client.CONFLICT and (why := _plain(answer.get("detail"))):
         tell(f"the site's API names no login node: {why}")
     said = _said(answer) if status in (http.client.OK, http.client.CREATED) else ()
@@ -96,26 +115,65 @@ def _plain(text: object) -> str:
     return "\n".join(shown(line) for line in str(text or "").splitlines())
 
 
-def _ask(source: Source, user: str) -> tuple[int, Mapping[str, Any]]:
-    """What is answered in time, or nothing: names may take long to be found, and an answer to come."""
-    found: list[_Answer] = []
-    # A daemon: nobody waits for it, at the end neither.
-    asking = threading.Thread(target=lambda: found.append(_answered(source, user)), daemon=True)
-    asking.start()
-    asking.join(SECONDS)
-    status, answer = found[0] if found else (0, None)
-    return (status, answer) if isinstance(answer, dict) else (0, {})
+class _Question:
+    """A question to the service, asked beside whatever else there is to do.
+
+    Attributes:
+        since: when its present step began, of time.monotonic().
+    """
+
+    def __init__(self, source: Source, user: str) -> None:
+        self.source = source
+        self.found: _Answer = (0, None)
+        self.since = time.monotonic()
+        # A daemon: nobody waits for it, at the end neither.
+        self.thread = threading.Thread(target=self._ask, args=(user,), daemon=True)
+        self.thread.start()
+
+    def answer(self, tell: Callable[[str], None]) -> tuple[int, Mapping[str, Any]]:
+        """What is answered in time, or nothing: names may take long to be found, and an answer to come."""
+        while self.thread.is_alive() and (left := self.since + SECONDS - time.monotonic()) > 0:
+            self.thread.join(left)
+        if self.thread.is_alive():
+            late = f"the site's API ({self.source.host}) did not answer in time"
+            tell(f"{late}; login nodes are tried in your own order")
+            return 0, {}
+        status, answer = self.found
+        return (status, answer) if isinstance(answer, dict) else (0, {})
+
+    def _ask(self, user: str) -> None:
+        self.found = _answered(self.source, user, self._step)
+
+    def _step(self) -> None:
+        self.since = time.monotonic()
 
 
-def _answered(source: Source, user: str) -> _Answer:
-    kind = http.client.HTTPSConnection if source.scheme == "https" else http.client.HTTPConnection
+def _answered(source: Source, user: str, step: Callable[[], None]) -> _Answer:
     headers = {"Authorization": f"Bearer {source.token}", "Content-Type": "application/json"}
     with (
         suppress(OSError, http.client.HTTPException, ValueError, RecursionError),
-        closing(kind(source.host, timeout=SECONDS)) as connection,
+        closing(_connected(source, step)) as connection,
     ):
         body = json.dumps({"user": user})
         connection.request("POST", f"{source.path}/v1/login/sessions", body, headers)
         response = connection.getresponse()
         return response.status, json.loads(response.read(_LARGEST))
     return 0, None
+
+
+def _connected(source: Source, step: Callable[[], None]) -> http.client.HTTPConnection:
+    """A connection to the service, over TLS where it is to be; each step on the way is told."""
+    if source.scheme != "https":
+        connection = http.client.HTTPConnection(source.host, timeout=_GIVEN_UP)
+        connection.connect()
+        step()
+        return connection
+    trusted = ssl.create_default_context()  # reads all authorities of this machine
+    trusted.set_alpn_protocols(["http/1.1"])
+    secure = http.client.HTTPSConnection(source.host, timeout=_GIVEN_UP, context=trusted)
+    step()
+    http.client.HTTPConnection.connect(secure)  # the connection alone: TLS is a step of its own
+    step()
+    secure.sock = trusted.wrap_socket(secure.sock, server_hostname=secure.host)
+    step()
+    return secure

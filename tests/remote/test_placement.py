@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -15,12 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.line import delayed
+from bench.tls import certificate
+from hpctools.cli import remote_cluster
 from hpctools.errors import UsageError
 from hpctools.login.placement import Node, Policy, rank
 from hpctools.remote import placement
 from hpctools.remote.clusters import Cluster, load
+from hpctools.remote.identities import Person
 from hpctools.remote.names import is_host
 from hpctools.remote.placement import login_nodes
+from hpctools.remote.route import Road
 
 NODES = ("login1.uni.edu", "login2.uni.edu")
 OWN = NODES[::-1]
@@ -32,7 +39,7 @@ class Api:
 
     def __init__(self) -> None:
         self.status, self.answer, self.pause = 200, b"{}", 0.0
-        self.over = threading.Event()
+        self.came, self.over = threading.Event(), threading.Event()
         self.asked: list[tuple[str, str, Any]] = []
         api = self
 
@@ -40,6 +47,7 @@ class Api:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 api.asked.append((self.path, self.headers["Authorization"], json.loads(body)))
+                api.came.set()
                 self.send_response(api.status)
                 self.send_header("Content-Length", str(len(api.answer)))
                 self.end_headers()
@@ -175,8 +183,56 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(api: Api, tmp_p
     """Each of them comes in time, all together do not."""
     api.answer, api.pause = json.dumps({"node": "login2.uni.edu", "others": []}).encode(), 0.2
     begun = time.monotonic()
-    assert order(api, tmp_path) == OWN
+    said: list[str] = []
+    assert order(api, tmp_path, said=said) == OWN
     assert time.monotonic() - begun < 5
+    late = f"the site's API (127.0.0.1:{api.server.server_port}) did not answer in time"
+    assert said == [f"{late}; login nodes are tried in your own order"]
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+def test_an_answer_over_a_long_line_is_not_lost(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: ssl.TLSVersion
+) -> None:
+    """150 ms there and back, all in twice the time, since other tests may keep this machine busy.
+
+    The line delays words; what a connection takes is waited for here.
+    """
+    connect, seconds = socket.create_connection, 2 * 0.15
+    api.answer = json.dumps({"node": "login1", "others": ["login2"]}).encode()
+    made = certificate(tmp_path)
+    api.server.socket = made.context(newest).wrap_socket(
+        api.server.socket, server_side=True, do_handshake_on_connect=False
+    )
+
+    def connected(*words: Any, **named: Any) -> socket.socket:
+        time.sleep(seconds)
+        return connect(*words, **named)
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.authorities))
+    monkeypatch.setattr(placement, "SECONDS", 2 * placement.SECONDS)
+    monkeypatch.setattr(socket, "create_connection", connected)
+    said: list[str] = []
+    with delayed(api.server.server_port, seconds / 2, connecting=0) as line:
+        found = order(api, tmp_path, f"https://127.0.0.1:{line.port}", said)
+    assert (found, said) == (NODES, [])
+    assert line.round_trips == (4 if newest is ssl.TLSVersion.TLSv1_2 else 3)
+
+
+def test_the_answer_is_on_its_way_while_paramiko_is_loaded(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loading() -> Road:
+        assert api.came.wait(10), "the service was not asked yet"
+        return Road(None, Person(None))
+
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setenv("HPCTOOLS_API_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setattr(remote_cluster, "road", loading)
+    api.answer = b'{"node": "login1", "others": ["login2"]}'
+    cluster = Cluster("uni", NODES, user="nlp1", api=f"http://127.0.0.1:{api.server.server_port}")
+    with remote_cluster.session(cluster, "hp-submit") as found:
+        assert found.nodes == NODES
 
 
 def test_a_token_goes_nowhere_in_the_clear(api: Api, tmp_path: Path) -> None:
@@ -276,7 +332,7 @@ def test_whatever_is_answered_only_hosts_come_of_it(status: int, word: str, valu
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(placement, "find_source", lambda environment: object())
-        patched.setattr(placement, "_answered", lambda source, user: (status, answer))
+        patched.setattr(placement, "_answered", lambda source, user, step: (status, answer))
         found = login_nodes(Cluster("uni", NODES, api="https://api"), lambda: "u", {}, told.append)
     assert set(NODES) <= set(found)
     assert all(is_host(each) for each in found)
