@@ -2,7 +2,8 @@
 
 Both submit the same script to a Slurm of shell scripts, so that what differs is the way there. Ours is run
 with a list of login nodes, and once more asking the site's service first, over the same line, which it is
-to be. The service is a stand-in that answers at once: how long the real one takes is another part's matter.
+to be. The service is a stand-in that speaks TLS, by a certificate that the laptop is told to trust
+(docs/laptop.md), and answers at once: how long the real one takes is another part's matter.
 
 In a network of our own each packet is delayed, by the kernel's netem where it has that, else by a TUN
 device (`bench/wire.py`). Where there is neither, a proxy delays what is said. Round trips are counted by the
@@ -14,17 +15,21 @@ python -m bench.login_submit DELAY_MS TIMES BY    one delay, on this network as 
 from __future__ import annotations
 
 import json
+import ssl
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 from bench.line import Line, delayed
+from bench.tls import certificate
 from tests.remote.rig import Rig, rig  # type: ignore[import-untyped]
 
 DELAYS_MS = (0, 50, 150)
@@ -50,7 +55,9 @@ class Submission:
         by: who delays it.
         ssh_s, ours_s: from the command's start to its end.
         more_s: how much longer ours takes.
-        asking_more_s: how much longer when the service is asked first.
+        asking_more_s: how much longer when the service is asked first, over TLS 1.3.
+        asking_tls12_more_s: the same over TLS 1.2.
+        late: how many of its answers came too late.
         allowed_s: how much longer it may take.
     """
 
@@ -60,6 +67,8 @@ class Submission:
     ours_s: float
     more_s: float
     asking_more_s: float
+    asking_tls12_more_s: float
+    late: int
     allowed_s: float
 
 
@@ -86,12 +95,13 @@ def round_trips() -> RoundTrips:
     """Count them once."""
     with _cluster() as cluster, service() as api:
         with _counted(cluster) as line:
-            _seconds(cluster, _ssh(cluster))
+            _run(cluster, _ssh(cluster))
         with _counted(cluster) as mine:
-            _seconds(cluster, OURS)
-        with _counted(cluster) as asking, delayed(api, COUNTED_SECONDS) as place:
-            _name_service(cluster, place.port)
-            _seconds(cluster, OURS)
+            _run(cluster, OURS)
+        with _counted(cluster) as asking, delayed(api.port, COUNTED_SECONDS) as place:
+            name_service(cluster, place.port)
+            late = _run(cluster, OURS, api.authorities).late
+    assert not late, "the service's answer was not waited for"
     return RoundTrips(line.round_trips, mine.round_trips, asking.round_trips + place.round_trips)
 
 
@@ -138,15 +148,31 @@ def _as_it_is(port: int) -> Iterator[Line]:
 
 
 def _measured(cluster: Rig, road: _Road, delay_ms: int, times: int, by: str) -> Submission:
-    with road(cluster.logins[0].port) as near, service() as api, road(api) as near_api:
+    with road(cluster.logins[0].port) as near:
         cluster.know(near.port)
         cluster.configure({"login1": near.port})
-        theirs, mine = _medians(cluster, times)
-        _name_service(cluster, near_api.port)
-        before, asking = _medians(cluster, times)
-    allowed = MORE_SECONDS + MORE_ROUND_TRIPS * delay_ms / 1000
-    more = (round(mine - theirs, 3), round(asking - before, 3))
-    return Submission(delay_ms, by, round(theirs, 3), round(mine, 3), *more, allowed)
+        plain = _medians(cluster, times)
+        newer = _asking(cluster, near.port, road, times, ssl.TLSVersion.TLSv1_3)
+        older = _asking(cluster, near.port, road, times, ssl.TLSVersion.TLSv1_2)
+    return Submission(
+        delay_ms,
+        by,
+        round(plain.ssh, 3),
+        round(plain.ours, 3),
+        plain.more,
+        newer.more,
+        older.more,
+        newer.late + older.late,
+        MORE_SECONDS + MORE_ROUND_TRIPS * delay_ms / 1000,
+    )
+
+
+def _asking(cluster: Rig, port: int, road: _Road, times: int, newest: ssl.TLSVersion) -> _Medians:
+    """The same where the service is asked first."""
+    with service(newest) as api, road(api.port) as near:
+        cluster.configure({"login1": port})
+        name_service(cluster, near.port)
+        return _medians(cluster, times, api.authorities)
 
 
 OURS = [sys.executable, "-m", "hpctools.cli.hp_submit", "--cluster", "uni", "--parsable", "job.sh"]
@@ -157,18 +183,41 @@ def _ssh(cluster: Rig) -> list[str]:
     return ["ssh", "-F", str(cluster.home / ".ssh/config"), "login1", "sbatch", "--parsable", script]
 
 
-def _medians(cluster: Rig, times: int) -> tuple[float, float]:
-    """Seconds of ssh and of ours, in turn, so that whatever else the machine does meets both."""
+@dataclass(frozen=True)
+class _Run:
+    """A command: how long it took, and whether the service's answer was too late for it."""
+
+    seconds: float
+    late: bool
+
+
+@dataclass(frozen=True)
+class _Medians:
+    """Seconds of ssh and of ours, and how many answers came too late."""
+
+    ssh: float
+    ours: float
+    late: int
+
+    @property
+    def more(self) -> float:
+        return round(self.ours - self.ssh, 3)
+
+
+def _medians(cluster: Rig, times: int, authorities: Path | None = None) -> _Medians:
+    """Of ssh and of ours, in turn, so that whatever else the machine does meets both."""
     ssh = _ssh(cluster)
-    pairs = [(_seconds(cluster, ssh), _seconds(cluster, OURS)) for _ in range(times + 1)][1:]
-    theirs, mine = (statistics.median(each) for each in zip(*pairs, strict=True))
-    return theirs, mine
+    pairs = [(_run(cluster, ssh), _run(cluster, OURS, authorities)) for _ in range(times + 1)][1:]
+    theirs, mine = (statistics.median(run.seconds for run in runs) for runs in zip(*pairs, strict=True))
+    return _Medians(theirs, mine, sum(run.late for _, run in pairs))
 
 
-def _name_service(cluster: Rig, port: int) -> None:
+def name_service(cluster: Rig, port: int) -> None:
     """The person's clusters.yaml names the site's service, and they have a token."""
     file = cluster.home / ".config/hpctools/clusters.yaml"
-    text = file.read_text().replace("    login_nodes:", f"    api: http://127.0.0.1:{port}\n    login_nodes:")
+    text = file.read_text().replace(
+        "    login_nodes:", f"    api: https://127.0.0.1:{port}\n    login_nodes:"
+    )
     file.write_text(text)
     (cluster.home / ".hpctools").mkdir(exist_ok=True)
     (cluster.home / ".hpctools/token").write_text("a-token\n")
@@ -178,6 +227,7 @@ class _Places(BaseHTTPRequestHandler):
     """Says that it is to be login1, whoever asks."""
 
     asked = 0
+    wbufsize = -1  # head and body are one packet, as of the real one
 
     def do_POST(self) -> None:
         type(self).asked += 1
@@ -192,28 +242,46 @@ class _Places(BaseHTTPRequestHandler):
         """Nothing is to be read of it."""
 
 
+@dataclass(frozen=True)
+class Api:
+    """A service: its port, and what $SSL_CERT_FILE is to be."""
+
+    port: int
+    authorities: Path
+
+
 @contextmanager
-def service() -> Iterator[int]:
-    """A service that has been asked when this ends; its port."""
+def service(newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> Iterator[Api]:
+    """A service that has been asked when this ends."""
     before = _Places.asked
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Places) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="service-") as folder,
+        ThreadingHTTPServer(("127.0.0.1", 0), _Places) as server,
+    ):
+        made = certificate(Path(folder))
+        # Handshakes are the matter of each connection's own thread.
+        server.socket = made.context(newest).wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield server.server_address[1]
+            yield Api(server.server_address[1], made.authorities)
         finally:
             server.shutdown()
             thread.join(10)
     assert _Places.asked > before, "nobody asked the service where to go"
 
 
-def _seconds(cluster: Rig, argv: Sequence[str]) -> float:
+def _run(cluster: Rig, argv: Sequence[str], authorities: Path | None = None) -> _Run:
+    trusted = {"SSL_CERT_FILE": str(authorities)} if authorities else {}
+    environment = {**cluster.environment, **trusted}
     begin = time.monotonic()
     done = subprocess.run(
-        argv, cwd=cluster.home, env=cluster.environment, capture_output=True, timeout=120, check=False
+        argv, cwd=cluster.home, env=environment, capture_output=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    return time.monotonic() - begin
+    return _Run(time.monotonic() - begin, b"did not answer in time" in done.stderr)
 
 
 def start_seconds(times: int = 7) -> float:
