@@ -155,6 +155,7 @@ class Limits:
         over_partitions: QoS whose limits go before those of their partition's QoS.
         usage_factors: as how many minutes one of a job's counts, by its QoS (UsageFactor).
         asked_with_factor: QoS whose jobs are also compared so before they start (UsageFactorSafe).
+        denying: QoS whose jobs are compared with all limits when they are submitted (DenyOnLimit).
     """
 
     user: str
@@ -173,6 +174,7 @@ class Limits:
     over_partitions: frozenset[str] = frozenset()
     usage_factors: Mapping[str, float] = field(default_factory=dict)
     asked_with_factor: frozenset[str] = frozenset()
+    denying: frozenset[str] = frozenset()
 
     def account(self, name: str | None, partitions: Sequence[str] = ()) -> Account | None:
         """An account of the user by its name (whose case Slurm ignores), or the default one; None: none.
@@ -257,6 +259,7 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
             row[0]: float(row[14]) for row in rows if re.fullmatch(r"\d+\.\d+", "".join(row[14:15]))
         },
         asked_with_factor=_flagged(rows, "UsageFactorSafe"),
+        denying=_flagged(rows, "DenyOnLimit"),
     )
 
 

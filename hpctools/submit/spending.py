@@ -6,6 +6,7 @@ sometime. Whose limit holds, and what it is compared with, is as in slurmctld's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -26,16 +27,18 @@ class _Use:
     """What one baseline job uses.
 
     Attributes:
-        minutes: until its time limit.
+        minutes: until its time limit; infinite where it has none before it starts.
         rates: what it has of each TRES, at least; of `WALL` it is 1.
         asked: as how many minutes Slurm takes each before the job starts (UsageFactor, with UsageFactorSafe).
         spent: as how many afterwards (UsageFactor).
+        why: what a job without a limit comes from, in words.
     """
 
-    minutes: int
+    minutes: float
     rates: Mapping[str, float]
     asked: float = 1.0
     spent: float = 1.0
+    why: str = ""
 
     def at_start(self, name: str) -> float:
         """TRES minutes that Slurm compares with a limit on what a job may use."""
@@ -47,7 +50,8 @@ def check_spending(
 ) -> None:
     """Refuse what Slurm would not start, and what is more than is left of a budget in Slurm.
 
-    Nothing is known of a run without `--time` in a partition without DefaultTime.
+    Nothing is known of a run without `--time` in a partition without DefaultTime, unless that is no limit for
+    Slurm.
 
     Args:
         bounds: of the associations.
@@ -56,7 +60,7 @@ def check_spending(
     Raises:
         SubmitError: says whose limit it is, and what to ask for instead.
     """
-    use = _use(request, limits, qos)
+    use = _use(request, limits, bounds, baseline, qos)
     if use is not None:
         _check_job(request, use, bounds, baseline)
         _check_budgets(request, limits, use, bounds, baseline)
@@ -88,7 +92,8 @@ def _check_budgets(
         # Of what counts nothing nothing is used up, but time is (slurmctld's grp_used_wall).
         counts = (use.spent or name == WALL) and not request.begins_later
         left, rate = max(0.0, limit - used) if counts else limit, use.rates.get(name, 0.0)
-        if runs * use.minutes * counted * rate > left or (rate and not left):
+        knows = "safe" in limits.enforced or not use.why  # without a limit it ends when all is used up
+        if (knows and runs * use.minutes * counted * rate > left) or (rate and not left):
             _refuse_cost(request, owner, use, (name, counted), (limit, left))
 
 
@@ -110,14 +115,39 @@ def _in_turn(
                 yield (each.of, "charge another account (--account)"), name, limit
 
 
-def _use(request: Request, limits: Limits, qos: str) -> _Use | None:
+def _use(
+    request: Request, limits: Limits, bounds: tuple[Bounds, ...], baseline: QosBounds, qos: str
+) -> _Use | None:
     """What the baseline uses, if it is known how long it may be."""
     times = [limits.partitions[name] for name in request.partitions if name in limits.partitions]
-    minutes = request.minutes or (times[0].default if len(times) == 1 else None)
+    minutes: float | None = request.minutes or (times[0].default if len(times) == 1 else None)
+    why = _why_unlimited(request, limits, (*bounds, *baseline.both), qos) if request.minutes is None else ""
+    if why:
+        minutes = math.inf
     if minutes is None:
         return None
     spent = limits.usage_factors.get(qos, 1.0)
-    return _Use(minutes, _rates(request, times), spent if qos in limits.asked_with_factor else 1.0, spent)
+    return _Use(
+        minutes, _rates(request, times), spent if qos in limits.asked_with_factor else 1.0, spent, why
+    )
+
+
+def _why_unlimited(request: Request, limits: Limits, bounds: tuple[Bounds, ...], qos: str) -> str:
+    """Why slurmctld compares a job without a time limit, in words; "": it has one, or that is not known.
+
+    In a partition without DefaultTime a job gets MaxTime when it starts. Before that it has a limit only if
+    it asks for one, or gets it from MaxWall, GrpWall, or, with DenyOnLimit, from any other limit.
+    """
+    if request.unlimited:
+        return "--time asks for no limit"
+    times = [limits.partitions[name] for name in request.partitions if name in limits.partitions]
+    if len(times) != 1 or times[0].default is not None or qos not in limits.qos:
+        return ""
+    if any(each.minutes is not None or WALL in each.used for each in bounds):
+        return ""
+    if {qos, limits.qos_of(None, times[0].qos or qos)} & limits.denying:
+        return ""
+    return "without --time it has no limit before it starts (the partition has no DefaultTime)"
 
 
 def _rates(request: Request, times: list[PartitionTimes]) -> dict[str, float]:
@@ -153,9 +183,10 @@ def _refuse_job(request: Request, owner: Owner, use: _Use, most: tuple[str, int]
     name, limit = most
     affordable = int(limit / (use.asked * use.rates[name]))
     shorter = f"give --time {affordable} or less, or ask" if affordable else "ask"
+    used = f"{_hours(use.at_start(name), name)} in {use.minutes:.0f} minutes{_times(use.asked)}"
+    said = f" of {request.said}: {use.why}" if use.why else f" of {request.said} may use at least {used}"
     raise SubmitError(
-        f"the baseline job of {request.said} may use at least {_hours(use.at_start(name), name)} in "
-        f"{use.minutes} minutes{_times(use.asked)}, and {owner[0]} {allows.format(f'{limit / 60:.4g}')}",
+        f"the baseline job{said}, and {owner[0]} {allows.format(f'{limit / 60:.4g}')}",
         f"{shorter} for a smaller minimum or a higher limit",
     )
 
@@ -170,9 +201,9 @@ def _refuse_cost(
     shorter = fewer + (f"give --time {affordable} or less, " if affordable else "")
     nodes = f"{smallest} node{'' if smallest == 1 else 's'}{'' if request.runs == 1 else ' each'}"
     later = "" if left == limit else " or a time after the next reset (--begin)"
+    used = f"{_hours(minutes * use.minutes, name)} in {use.minutes:.0f} minutes{_times(factor)}, with {nodes}"
+    said = f": {use.why}" if use.why else f" will use at least {used}"
     raise SubmitError(
-        f"{request.what} will use at least {_hours(minutes * use.minutes, name)} in {use.minutes} "
-        f"minutes{_times(factor)}, with {nodes}, and {owner[0]} has {left / 60:.4g} of "
-        f"{limit / 60:.4g} left ({_limit(name)})",
+        f"{request.what}{said}, and {owner[0]} has {left / 60:.4g} of {limit / 60:.4g} left ({_limit(name)})",
         f"{shorter}{owner[1]}, or ask for more{later}",
     )

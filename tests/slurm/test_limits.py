@@ -73,6 +73,7 @@ def test_who_takes_nodes_from_whom_and_who_may_have_more_than_a_partition_allows
     )
     assert found.beyond_partitions == found.beyond_times == {"high"}
     assert found.below_partitions == {"long"}
+    assert found.denying == {"high", "long"}
     assert parse_limits("nlp1", answers("22.05.8")).precedence == Precedence()
 
 

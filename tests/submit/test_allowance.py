@@ -586,7 +586,35 @@ def test_what_one_job_may_use_to_its_time_limit_is_compared_with_the_baseline(kn
         "limit"
     )
     check_allowance(replace(request, minutes=600), known)
-    check_allowance(replace(request, minutes=None), known)  # how long it will be is not known
+    every = frozenset({"high", "part"})  # how long it will be is not known: Slurm makes the limit fit
+    check_allowance(replace(request, minutes=None), replace(known, denying=every))
+    assert refusal(replace(request, minutes=None), known) == (
+        "the baseline job of --nodes 2:8: without --time it has no limit before it starts (the partition has "
+        f"no DefaultTime), and {said} (MaxTRESMins gres/gpu); give --time 600 or less, or ask for a smaller "
+        "minimum or a higher limit"
+    )
+
+
+@pytest.mark.parametrize("unlimited", [False, True])
+@pytest.mark.parametrize("safe", [False, True])
+def test_a_job_without_a_limit_never_fits_into_what_is_left(safe: bool, unlimited: bool) -> None:
+    """Seen of Slurm 26.05: without `--time` and DefaultTime such jobs wait for ever, whatever MaxTime is."""
+    request = Request(SIZES, partitions=("dl",), unlimited=unlimited)
+    known = limits(
+        account=replace(ACCOUNT, used={"node": (6000, 0.0)}),
+        partitions={"dl": PartitionTimes(None, None)},
+        enforced=frozenset({"associations", "limits", "qos", *(["safe"] if safe else [])}),
+    )
+    if not safe:  # Slurm starts it, and ends it when all is used up
+        return check_allowance(request, known)
+    assert refusal(request, known).endswith(
+        ", and account dl has 100 of 100 left (GrpTRESMins node); give --time 6000 or less, charge another "
+        "account (--account), or ask for more"
+    )
+    check_allowance(replace(request, unlimited=False), replace(known, denying=frozenset({"high"})))
+    by_wall = limits(user=replace(USER, minutes=60), account=known.accounts[0].bounds[1])
+    check_allowance(replace(request, unlimited=False), replace(by_wall, enforced=known.enforced))
+    return None
 
 
 def test_what_a_job_of_the_qos_may_use_takes_the_place_of_the_association_s():
