@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from hpctools.elastic.actions import (
@@ -50,6 +50,8 @@ class Acting:
             # Who does what follows the last step is left alone: started again it would not do it.
             run.warn(f"{type(action).__name__} is not done, since the last step is: {action.reason}")
             return
+        if isinstance(action, RollBack) and action.blamed is None and run.restart is None:
+            action = replace(action, blamed=self._in_work())  # so that a later coordinator knows it
         detail: dict[str, Any] = asdict(action)
         run.journal.event("action", action=type(action).__name__, **detail)
         if isinstance(action, (Depart, Prepare)):
@@ -90,6 +92,7 @@ class Acting:
     def restart_all(self, skip: Sequence[int] = ()) -> None:
         """End every worker, and begin again with what is on disk; at the beginning without steps `skip`."""
         run, roster = self._run, self._run.roster
+        run.left_out.update(skip)
         run.membership.begin_again(skip)
         self._exits.begin_again()
         run.journal.went_back(run.membership.last_number + 1)
@@ -149,6 +152,7 @@ class Acting:
         blamed = self._in_work() if action.blamed is None else action.blamed
         to_step = max(0, blamed - max(action.steps, int(action.skip)))
         run = self._run
+        run.left_out.update([blamed] if action.skip else [])
         run.membership.roll_back(to_step, [blamed] if action.skip else [], now)
         run.journal.went_back(run.membership.last_number, to_step)
         if run.has_checkpoint:  # perhaps of nothing but what is given up: storage knows, should all be lost

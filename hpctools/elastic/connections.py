@@ -215,11 +215,9 @@ class Connections:
         run, patience = self._run, self._patience
         who = f"{worker.name} on {run.roster.node_of(worker.name)}, which alone has the training's state,"
         if silent > patience:
-            lost = Outcome("failed", f"{who} gave no sign of life for {patience:g} s", EXIT_CODES["hang"])
-            if not run.has_checkpoint and run.may_have_checkpoint:
-                run.at_stake = lost
-            elif not run.has_checkpoint:
-                run.fail(f"{lost.message}, and nothing was saved", lost.code)
+            why = f"{who} gave no sign of life for {patience:g} s"
+            if not run.has_checkpoint:
+                run.at_stake = Outcome("failed", why, EXIT_CODES["hang"], is_loss=True)
             self._give_up_on(worker)
         elif silent > SILENCE_SECONDS and self._awaited != worker.name:
             self._awaited = worker.name

@@ -89,6 +89,10 @@ class RunContext:
         may_have_checkpoint: whether nothing tells of one, and a coordinator before us may have heard of one,
             or one was saved before a roll back, which may be void. Then storage is asked before it counts
             that there is none.
+        has_saved: whether anything was ever saved, or the run began from what another one had saved.
+        saves_by_itself: whether something is saved by time or steps, as the workers say; None: nobody has
+            said so, and the policy in `spec` counts.
+        left_out: numbers of the steps whose batches are left out.
         begun_again: how often all have begun again for want of state since something was saved.
         at_stake: how the run ends when what is being done about a fault takes the last of the state along and
             nothing was saved; None: nothing is being done, or the training runs again.
@@ -125,6 +129,9 @@ class RunContext:
         self.carry_out: Callable[[], None] = lambda: None
         self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = self.may_have_checkpoint = False
+        self.has_saved = False
+        self.saves_by_itself: bool | None = None
+        self.left_out: set[int] = set()
         self.begun_again = 0
         self.saves = SaveOrders(fence.term, journal, self._members_present)
         self.at_stake: Outcome | None = None

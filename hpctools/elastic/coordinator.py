@@ -13,7 +13,7 @@ import os
 import time
 from typing import Any
 
-from hpctools.elastic import publishing
+from hpctools.elastic import earlier_terms, publishing
 from hpctools.elastic.acting import Acting
 from hpctools.elastic.actions import Action
 from hpctools.elastic.baseline import Baseline
@@ -186,6 +186,7 @@ class Coordinator:
             events = events_of(run.folder)
             run.has_checkpoint = has_checkpoint(events)
             run.may_have_checkpoint, run.begun_again = not run.has_checkpoint, begun_again(events)
+            run.has_saved, run.left_out = earlier_terms.has_saved(events), earlier_terms.left_out(events)
             for node, span in exclusions(events).items():
                 run.replicas.exclude(node, span)
             for job_id in given_back(events):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 
-from hpctools.elastic.actions import RollBack
+from hpctools.elastic.actions import RestartAll, RollBack
 from hpctools.elastic.checkpoint.place import meant_by, place_of, settings_of, sources
 from hpctools.elastic.checkpoint.reading import persistently
 from hpctools.elastic.checkpoint.selection import candidates
@@ -15,7 +15,8 @@ from hpctools.errors import ElasticError
 
 COMPLETED = "completed"
 BEGINS_AGAIN = "it begins again with what was saved last"
-"""How the warning ends that tells so."""
+BEGINS_ANEW = "nothing was saved yet, and it begins again at step 0"
+"""How the warnings end that tell so."""
 _SAVED = ("saved", "resumed")
 _BEGUN = ("joined", "resumed")
 
@@ -40,7 +41,7 @@ def begun_again(events: Iterable[Event]) -> int:
         if each.event == "saved" and not each.detail.get("rolled_back"):
             count = 0
         elif each.event == "warning":
-            count += str(each.detail.get("message", "")).endswith(BEGINS_AGAIN)
+            count += str(each.detail.get("message", "")).endswith((BEGINS_AGAIN, BEGINS_ANEW))
     return count
 
 
@@ -53,6 +54,22 @@ def last_saved(events: Sequence[Event]) -> str | None:
         elif each.event in _SAVED and not each.detail.get("rolled_back"):
             saved = str(each.detail.get("where", ""))
     return saved
+
+
+def has_saved(events: Iterable[Event]) -> bool:
+    """Whether anything was ever saved, or the run began from what another one had saved."""
+    return any(each.event in _SAVED for each in events)
+
+
+def left_out(events: Iterable[Event]) -> set[int]:
+    """Numbers of the steps whose batches earlier coordinators have had left out."""
+    found: set[int] = set()
+    for each in (event.detail for event in events if event.event == "action"):
+        if each.get("action") == RestartAll.__name__:
+            found.update(map(int, each.get("skip") or ()))
+        elif each.get("action") == RollBack.__name__ and each.get("skip") and each.get("blamed") is not None:
+            found.add(int(each["blamed"]))
+    return found
 
 
 def something_saved(folder: RunFolder, spec: RunSpec) -> bool:

@@ -217,6 +217,12 @@ class Generations:
         else:
             self._started, self._forming = False, None
 
+    def state_lost(self, worker: str, generation: int, reason: str) -> None:
+        """Those that are left cannot put the state together, and have found none that is saved."""
+        forming = self._forming_as(generation)
+        if worker in self._participants and forming is not None and forming.committed:
+            self._break(reason, state_is_lost=True)
+
     def _recovery_members(self, holders: Sequence[str], now: float) -> tuple[str, ...]:
         need = self._need(now)
         members = selection.recovering(self._ready, holders, self._sizes, need)

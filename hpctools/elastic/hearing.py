@@ -53,6 +53,8 @@ class Hearing:
             "save_failed": self._on_save_failed,
             "resumed": self._on_resumed,
             "no_way_back": self._on_no_way_back,
+            "nothing_kept": self._on_nothing_kept,
+            "saving": self._on_saving,
             "warning": self._on_warning,
         }
 
@@ -298,7 +300,7 @@ class Hearing:
 
     def _on_saved(self, worker: Worker, message: Message, now: float) -> None:
         run, detail = self._run, {key: value for key, value in message.items() if key not in UNTOLD}
-        generation = int(message.get("generation", -1))
+        generation, run.has_saved = int(message.get("generation", -1)), True
         if generation < 0 or run.journal.counts(generation):
             run.has_checkpoint, run.begun_again = True, 0
             rounds = int(message.get("rounds", -1))  # workers park with these
@@ -321,7 +323,7 @@ class Hearing:
     def _on_resumed(self, worker: Worker, message: Message, now: float) -> None:
         self._run.journal.event("resumed", step=int(message["step"]), where=str(message["where"]))
         self._run.journal.restored(int(message["step"]))
-        self._run.has_checkpoint = True
+        self._run.has_checkpoint = self._run.has_saved = True
 
     def _on_no_way_back(self, worker: Worker, message: Message, now: float) -> None:
         """Nothing is old enough to roll back to: at the beginning everything is, else the rule says what is.
@@ -338,6 +340,14 @@ class Hearing:
         if kept is None:
             skip = tuple(int(step) for step in message["skipped"])
             run.act(RestartAll(f"{why}: all begin again at the beginning", skip))
+
+    def _on_nothing_kept(self, worker: Worker, message: Message, now: float) -> None:
+        """Of a sharded model a part is lost; every worker that has another part says so."""
+        self._run.membership.state_lost(worker.name, int(message["generation"]), str(message["reason"]))
+
+    def _on_saving(self, worker: Worker, message: Message, now: float) -> None:
+        """What the policy and the script say together."""
+        self._run.saves_by_itself = bool(message["by_itself"])
 
     def _on_warning(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(str(message["message"]))

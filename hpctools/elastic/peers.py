@@ -78,11 +78,13 @@ class Outcome:
         state: finished, failed or cancelled; or superseded, when another coordinator goes on with it.
         message: why; empty when finished.
         code: exit code of the baseline job; None: the state's own.
+        is_loss: whether a worker is only lost, so that nothing speaks against beginning again.
     """
 
     state: str
     message: str = ""
     code: int | None = None
+    is_loss: bool = False
 
     @property
     def exit_code(self) -> int:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from hpctools.elastic.channel import Channel, Termination, die_with_parent
-from hpctools.elastic.checkpoint.way_back import NothingOldEnough, told_of
+from hpctools.elastic.checkpoint.way_back import NoWayOn, told_of
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group, Task, released
 from hpctools.elastic.links import Links
@@ -207,7 +207,7 @@ class RunSession:
                 continue
             try:
                 self._take_part(self._orders.commits[admission])
-            except (RuntimeError, NothingOldEnough) as error:
+            except (RuntimeError, NoWayOn) as error:
                 self._await_recovery(admission, error)
 
     def _take_part(self, commit: Commit) -> bool:

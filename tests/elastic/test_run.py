@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from ledger_run import LedgerRun, training
 
+from hpctools.elastic.earlier_terms import BEGINS_ANEW
 from hpctools.elastic.protocol import SILENCE_SECONDS
 
 SAMPLES, EPOCHS, BATCH = 2526, 2, 48  # the last batch of an epoch is smaller
@@ -48,6 +49,10 @@ def make_run(tmp_path: Path) -> MakeRun:
 def hurry(tmp_path: Path) -> Path:
     """Once this file exists the training takes no time any more: the scenario is through."""
     return tmp_path / "hurry"
+
+
+def warnings_of(run: LedgerRun) -> list[str]:
+    return [event.detail["message"] for event in run.events("warning")]
 
 
 def assert_same_result(run: LedgerRun, lone: list[dict[str, Any]]) -> None:
@@ -200,17 +205,49 @@ def test_a_worker_killed_after_the_last_step_fails_the_run(make_run: MakeRun, hu
     assert "signal 9 after the last step" in status.message
 
 
-def test_killing_every_worker_fails_the_run(make_run: MakeRun) -> None:
-    """Nobody holds the state any more, and there is no checkpoint."""
-    with make_run((2, 2)) as run:
+def test_killing_every_worker_before_anything_is_saved(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """Nobody holds the state any more, and there is no checkpoint: all begin again at step 0."""
+    with make_run((2, 2), "--same-start", "--hurry", str(hurry)) as run:
         run.wait_for_world(2)
         run.wait_for_steps(1)
         for pid in (run.pid_of("b0"), run.pid_of("b1")):
             os.kill(pid, signal.SIGKILL)
-        assert run.end() != 0
+        run.wait(lambda: run.committed()[0]["generation"] > 1)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    (said,) = [each for each in warnings_of(run) if each.endswith(BEGINS_ANEW)]
+    assert said.startswith("no worker that holds the state of the training is left: ")
+
+
+@pytest.mark.slow
+def test_the_only_node_that_trains_dies_before_anything_is_saved(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """A replica that does not train yet takes over, another baseline is submitted, all begin at step 0."""
+    with make_run((1, 2), "--same-start", "--slow-start", "3", "--hurry", str(hurry)) as run:
+        run.capacity = 1
+        run.wait_for_world(1)
+        run.wait(lambda: run.agent_of("r1000"))
+        run.lose_baseline()
+        run.wait(lambda: run.events("takeover"))
+        run.wait(lambda: run.committed()[0]["generation"] > 1)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert [each for each in warnings_of(run) if each.endswith(BEGINS_ANEW)], run.story()
+
+
+def test_a_script_that_raises_in_its_first_step_does_not_begin_again(make_run: MakeRun) -> None:
+    """The state of a run with one worker is lost by that, too, with nothing saved."""
+    with make_run((1, 1), "--raise-at", "1") as run:
+        assert run.end() == 1
     status = run.status()
     assert status is not None
-    assert (status.state, "state of the training" in status.message) == ("failed", True)
+    assert status.message.endswith("ended with exit code 1: ValueError: no such layer"), run.story()
+    assert not [each for each in warnings_of(run) if each.endswith(BEGINS_ANEW)]
 
 
 @pytest.mark.long

@@ -231,19 +231,6 @@ def test_the_last_one_with_the_state_is_waited_for_and_that_is_said_once(
     look(check)
 
 
-def test_without_a_checkpoint_the_run_then_fails_with_the_code_of_a_hang(
-    look: Callable[[Callable[[Scene], None]], None],
-) -> None:
-    def check(scene: Scene) -> None:
-        scene.connections.check_silence(PATIENCE + 0.1, late=False)
-        outcome = scene.run.ended.result()
-        assert (outcome.state, outcome.code) == ("failed", EXIT_CODES["hang"])
-        assert "gave no sign of life for 20 s, and nothing was saved" in outcome.message
-        assert scene.agents["b0"].said("kill") == [{"kind": "kill", "worker": BASELINE}]
-
-    look(check)
-
-
 def test_with_a_checkpoint_it_is_given_up_as_any_other(
     look: Callable[[Callable[[Scene], None]], None],
 ) -> None:
@@ -257,17 +244,20 @@ def test_with_a_checkpoint_it_is_given_up_as_any_other(
     look(check)
 
 
-def test_who_took_over_and_knows_of_no_checkpoint_does_not_say_that_there_is_none(
-    look: Callable[[Callable[[Scene], None]], None],
+@pytest.mark.parametrize("may_have", [True, False])
+def test_who_knows_of_no_checkpoint_does_not_say_that_there_is_none(
+    look: Callable[[Callable[[Scene], None]], None], *, may_have: bool
 ) -> None:
-    """Storage is asked first; when it has none, the run ends as it would have without."""
+    """Storage is asked first; when it has none, all begin at step 0, or the run ends with a hang's code."""
 
     def check(scene: Scene) -> None:
-        scene.run.may_have_checkpoint = True
+        scene.run.may_have_checkpoint = may_have
         scene.connections.check_silence(PATIENCE + 0.1, late=False)
         assert not scene.run.ended.done()
-        assert scene.run.at_stake is not None
-        assert scene.run.at_stake.code == EXIT_CODES["hang"]
+        at_stake = scene.run.at_stake
+        assert at_stake is not None
+        assert (at_stake.code, at_stake.is_loss) == (EXIT_CODES["hang"], True)
+        assert at_stake.message.endswith("gave no sign of life for 20 s")
         assert scene.agents["b0"].said("kill") == [{"kind": "kill", "worker": BASELINE}]
 
     look(check)
@@ -401,24 +391,24 @@ def test_nobody_is_blamed_when_everything_stands_still(tmp_path: Path, lone: lis
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("save_every", [None, 4])
-def test_a_run_whose_only_worker_freezes(
-    save_every: int | None, tmp_path: Path, lone: list[dict[str, Any]]
-) -> None:
-    """It begins again with what was saved, in a process of its own, or fails; the rule itself only logs."""
+@pytest.mark.parametrize("save_every", [1000, 0, 4])
+def test_a_run_whose_only_worker_freezes(save_every: int, tmp_path: Path, lone: list[dict[str, Any]]) -> None:
+    """It begins again with what was saved, in a process of its own, or at step 0 when nothing was yet.
+
+    Without checkpoints it fails; the rule itself only logs.
+    """
     hurry = tmp_path / "hurry"
-    options = ["--delay", "0.002", "--hurry", str(hurry)]
-    options += [] if save_every is None else ["--save-every", str(save_every)]
+    options = ["--delay", "0.002", "--hurry", str(hurry), "--same-start", "--save-every", str(save_every)]
     recovery = {"metrics": {"hang": {"seconds": 6}}}
     with LedgerRun(
         tmp_path, training(tmp_path / "out", *OPTIONS, *options), (1, 1), recovery=recovery
     ) as run:
         run.wait_for_steps(6)
         os.kill(run.pid_of("b0.0.0"), signal.SIGSTOP)
-        if save_every is None:
+        if save_every == 0:
             assert run.end() == EXIT_CODES["hang"]
             return
-        run.wait(lambda: run.events("resumed"))
+        run.wait(lambda: run.committed()[-1]["worker"] == "b0.0.1" or run.committed()[0]["generation"] > 1)
         hurry.touch()
         assert run.end() == 0, run.story()
     assert_same_result(run, lone)

@@ -35,6 +35,7 @@ def keeper_of(
         settings = settings_of(folder.spec(), script)
         place = place_of(folder, settings)
         desk = RunDesk(folder, cast("RunLine", session), place)
+        desk.tell_settings(settings)
         return Keeper(settings, place, desk, capture, describe)
     if script is None or not (script.folder or script.resume_from or script.snapshots):
         return None

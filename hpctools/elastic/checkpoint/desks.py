@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.measure import Grace
 from hpctools.elastic.checkpoint.saver import Origin
-from hpctools.elastic.checkpoint.settings import S3
+from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
 from hpctools.elastic.earlier_terms import events_of, last_saved
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
@@ -133,6 +133,10 @@ class RunDesk:
             name: message[name] for name in ("why", "urgent", "seconds") if message.get(name) is not None
         }
         return Order(**{"why": "ordered", **known}, number=message.get("order"))
+
+    def tell_settings(self, settings: Checkpoint) -> None:
+        """The coordinator has to know whether something will be saved, and not what the script says of it."""
+        self.tell("saving", by_itself=is_periodic(settings))
 
     def tell(self, kind: str, **fields: Any) -> None:
         """To the coordinator, who writes it down."""

@@ -1,4 +1,4 @@
-"""A roll back for which nothing is old enough: what the worker that finds so tells the coordinator."""
+"""No state to go on from, or none that is old enough: what the worker that finds so tells the coordinator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,26 @@ from hpctools.elastic.checkpoint.selection import candidates
 from hpctools.errors import ElasticError
 
 
-class NothingOldEnough(ElasticError):
+class NoWayOn(ElasticError):
+    """A worker cannot be part of a generation; the coordinator decides what is done."""
+
+
+class NothingKept(NoWayOn):
+    """A part of the training's state is lost, and storage has no checkpoint.
+
+    Attributes:
+        why: it is lost.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"{why}, and there is no checkpoint to go back to",
+            "have it saved more often (elastic.Checkpoint), or give elastic.ShardedLoader copy_steps=",
+        )
+        self.why = why
+
+
+class NothingOldEnough(NoWayOn):
     """No worker's memory and no checkpoint has a state of at most so many steps.
 
     Attributes:
@@ -34,6 +53,8 @@ def told_of(error: Exception) -> dict[str, Any]:
     if isinstance(error, NothingOldEnough):
         way = {"to_step": error.to_step, "kept": error.kept, "skipped": error.skipped}
         return {"kind": "no_way_back", **way}
+    if isinstance(error, NothingKept):
+        return {"kind": "nothing_kept", "reason": error.why}
     return {"kind": "failed", "reason": str(error)[:500]}
 
 

@@ -332,7 +332,8 @@ class ShardedLoader(Loader):
         if folder is not None:
             settings = _without_snapshots(settings_of(folder.spec(), checkpoint))
             place = place_of(folder, settings)
-            desk = RunDesk(folder, cast("RunLine", self._session), place)
+            desk = run_desk = RunDesk(folder, cast("RunLine", self._session), place)
+            run_desk.tell_settings(settings)
         elif checkpoint is None or not (_without_snapshots(checkpoint).folder or checkpoint.resume_from):
             return None
         else:

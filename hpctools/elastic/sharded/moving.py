@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
+from hpctools.elastic.checkpoint.way_back import NothingKept
 from hpctools.elastic.group import Group
 from hpctools.elastic.sampling import Cursor
 from hpctools.elastic.sharded import collectives, layout
 from hpctools.elastic.sharded.layout import Holders, Part, Piece, Survey, Version
 from hpctools.elastic.sharded.transfer import Moved, transfer
 from hpctools.elastic.state import receive_state, send_state
-from hpctools.errors import ElasticError
 
 NOWHERE = -1
 UNREADABLE = -2
@@ -89,7 +89,7 @@ def choose_source(surveys: Sequence[Survey]) -> Source:
     return Source(None, saved, Holders())
 
 
-def lost(surveys: Sequence[Survey]) -> ElasticError | None:
+def lost(surveys: Sequence[Survey]) -> NothingKept | None:
     """Why the training cannot begin at the beginning; None: it can.
 
     Once a step was done, fresh values are of another step than the place in the data. Who holds parts of a
@@ -97,10 +97,7 @@ def lost(surveys: Sequence[Survey]) -> ElasticError | None:
     """
     if max(each.reached for each in surveys) <= 0:
         return None
-    return ElasticError(
-        f"{_why_lost(surveys)}, and there is no checkpoint to go back to",
-        "have it saved more often (elastic.Checkpoint), or give elastic.ShardedLoader copy_steps=",
-    )
+    return NothingKept(_why_lost(surveys))
 
 
 def _why_lost(surveys: Sequence[Survey]) -> str:

@@ -73,14 +73,18 @@ def test_it_begins_again_with_a_checkpoint_of_which_no_event_tells(
     assert (status.state, status.message) == ("starting", "")
 
 
-@pytest.mark.parametrize("events", [cannot_be_read, tell_nothing])
-def test_without_one_it_fails(folder: RunFolder, events: Callable[[RunFolder], None]) -> None:
-    events(folder)
+def test_without_one_it_begins_at_step_0_when_events_tell_that_nothing_was_saved(folder: RunFolder) -> None:
+    tell_nothing(folder)
     status = state_when(folder, lambda status: status.state in ("failed", "starting"))
-    assert (status.state, status.message) == (
-        "failed",
-        "no worker that holds the state of the training is left",
-    )
+    assert (status.state, status.message) == ("starting", "")
+
+
+def test_without_one_and_without_events_it_fails(folder: RunFolder) -> None:
+    """Something may have been saved, to wherever the script says."""
+    cannot_be_read(folder)
+    status = state_when(folder, lambda status: status.state in ("failed", "starting"))
+    assert status.state == "failed"
+    assert "is left, and whether it was saved cannot be known: cannot read" in status.message
 
 
 def test_a_place_that_cannot_be_read_does_not_count_as_empty(

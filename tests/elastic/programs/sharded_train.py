@@ -40,6 +40,7 @@ parser.add_argument("--save-every", type=int, default=0, help="steps")
 parser.add_argument("--copy-every", type=int, default=0, help="steps")
 parser.add_argument("--folder", default="", help="of the checkpoints")
 parser.add_argument("--poison", type=int, help="the loss of this step is no number")
+parser.add_argument("--raise-in", default="", help="the place of the worker that raises in the awaited world")
 parser.add_argument("--without", type=int, help="this step's batch is left out")
 parser.add_argument("--no-room", action="store_true", help="old and new shards do not fit into memory")
 parser.add_argument("--device", default="cpu")
@@ -148,6 +149,8 @@ for epoch in range(args.epochs):
             counted.setdefault((loader.generation, loader.step), {})[piece.number] = indices.tolist()
         note(fed=indices.tolist(), step=loader.step, epoch=epoch)
         pause(len(inputs))
+        if args.raise_in and worker.startswith(args.raise_in) and loader.world_size == args.await_world:
+            raise ValueError("no such layer")
         loss = nn.functional.mse_loss(loader.model(inputs.to(args.device)), targets.to(args.device))
         if args.poison == loader.step + 1:
             loss = loss * float("nan")

@@ -27,6 +27,8 @@ parser.add_argument("--killed-at-end", action="store_true")
 parser.add_argument("--save-every", type=int, help="steps from checkpoint to checkpoint")
 parser.add_argument("--checkpoints", default="", help="their folder; the run's own without")
 parser.add_argument("--poison", type=int, help="the loss of this step is no number")
+parser.add_argument("--raise-at", type=int, help="every worker raises in this step")
+parser.add_argument("--same-start", action="store_true", help="all workers begin with the same weights")
 parser.add_argument("--without", type=int, help="this step's batch is left out")
 parser.add_argument("--hold-lock", choices=("start", "step"), help="all but b0 hold Python's lock then")
 parser.add_argument("--chatty", type=Path, help="replicas print 4 MiB in a step once this file exists")
@@ -102,7 +104,7 @@ def chat() -> None:
 
 
 # Workers begin with different weights: only the state that they receive can make them the same.
-torch.manual_seed(1 if worker in ("lone", "b0.0.0") else os.getpid())
+torch.manual_seed(1 if args.same_start or worker in ("lone", "b0.0.0") else os.getpid())
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
@@ -115,7 +117,7 @@ loader = elastic.Loader(
     seed=7,
     shards=12,
     scheduler=scheduler,
-    checkpoint=args.save_every and elastic.Checkpoint(args.checkpoints, 0, args.save_every),
+    checkpoint=None if args.save_every is None else elastic.Checkpoint(args.checkpoints, 0, args.save_every),
 )
 if args.hold_lock == "start" and not worker.startswith("b0"):
     hold_lock(5.0)
@@ -129,6 +131,8 @@ for epoch in range(args.epochs):
         if args.hold_lock == "step" and not worker.startswith("b0") and loader.step == 8:
             args.hold_lock = hold_lock(5.0)
         loss = nn.functional.mse_loss(model(inputs), targets)
+        if args.raise_at == loader.step + 1:
+            raise ValueError("no such layer")
         if args.poison == loader.step + 1:
             loss = loss * float("nan")
         if not loader.backward(loss):

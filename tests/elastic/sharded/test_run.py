@@ -24,6 +24,8 @@ from sharded_run import (
     lone_ledger,
 )
 
+from hpctools.elastic.earlier_terms import BEGINS_ANEW
+
 pytestmark = [pytest.mark.timeout(360), pytest.mark.usefixtures("forked_workers")]
 MakeRun = Callable[..., ShardedRun]
 NAN_RULES = {"runPolicy": {"mode": "enforce"}, "metrics": {"nonFinite": True}}
@@ -203,6 +205,41 @@ def test_a_roll_back_before_anything_is_kept_goes_to_the_beginning(
     assert not run.events("crashed"), run.story()
     without = lone_ledger(tmp_path, "--without", "3")
     assert_goes_on(run, without, first=1, skipped=3)
+
+
+def warnings_of(run: ShardedRun) -> list[str]:
+    return [event.detail["message"] for event in run.events("warning")]
+
+
+def test_a_worker_that_is_killed_before_anything_is_kept_takes_all_to_the_beginning(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """No copies, and nothing saved yet: its shards are nowhere, and the other worker cannot go on."""
+    with make_run((2, 2), "--save-every", "1000") as run:
+        run.wait_for_world(2)
+        run.wait_for_steps(2)
+        before = run.newest()["generation"]
+        os.kill(run.pid_of("b1"), signal.SIGKILL)
+        run.wait(lambda: run.last()[1]["generation"] > before)
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    (said,) = [each for each in warnings_of(run) if each.endswith(BEGINS_ANEW)]
+    assert said.startswith("shards of the model went with a worker that was lost: "), run.story()
+    assert not run.events("crashed"), run.story()
+
+
+@pytest.mark.slow
+def test_a_worker_that_raises_before_anything_is_kept_ends_the_run(make_run: MakeRun) -> None:
+    """Its shards are nowhere, too; but it would raise again. The other one is enough to train."""
+    with make_run((1, 2), "--save-every", "1000", "--raise-in", "b0.0.") as run:
+        run.capacity = 1
+        assert run.end(160) == 1
+    status = run.status()
+    assert status is not None
+    assert "b0.0.0 on n1 ended with exit code 1" in status.message, run.story()
+    assert "ValueError: no such layer" in status.message
+    assert not [each for each in warnings_of(run) if each.endswith(BEGINS_ANEW)], run.story()
 
 
 def hang_a_save(run: ShardedRun, server: Server) -> None:
