@@ -42,6 +42,7 @@ class RunSpec:
             when it begins anew.
         kill_wait_s: what Slurm leaves a job that is cancelled, out of time or loses a node between SIGTERM
             and SIGKILL (KillWait).
+        role: of the ranks in restart mode, as torchrun's `--role`; empty: torchrun's default.
         takers: QoS whose jobs may take those of the replicas; None: not known, or partitions say it.
         preload: modules that a process of each node imports once and forks its workers from, besides torch
             and the library; None: workers are started one by one.
@@ -72,6 +73,7 @@ class RunSpec:
     kill_wait_s: float = 30.0
     preload: tuple[str, ...] | None = None
     takers: tuple[str, ...] | None = None
+    role: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_nodes <= self.max_nodes:

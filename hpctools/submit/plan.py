@@ -141,7 +141,7 @@ def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:
     told = [ask(request, facts.limits) for ask in asked] if facts.limits else []
     if facts.partitions is not None:
         told.append(only_from(request, intent.effective("partition"), facts.partitions))
-    return tuple(said for said in told if said is not None)
+    return tuple(said for said in (*told, torchrun.without_effect(intent)) if said is not None)
 
 
 def _array(intent: Intent) -> Array | None:
@@ -281,6 +281,7 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
         kill_wait_s=RunSpec.kill_wait_s if facts.limits is None else float(facts.limits.kill_wait),
         sizes=() if sizes.are_all_between else sizes.totals,
         mode=intent.settings.get("elastic-mode", MODES[0]),
+        role=intent.settings.get(torchrun.ROLE, ""),
         policy={**policy.to_json(), "sizes": []} if sizes.are_all_between else policy.to_json(),
         recovery=torchrun.with_restarts(intent, facts.policy.recovery if facts.policy else {}),
         checkpoint=_checkpoint(facts),

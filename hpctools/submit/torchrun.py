@@ -19,17 +19,40 @@ from hpctools.submit.script import python_module
 
 WORKERS = "workers-per-node"
 RESTARTS = "max-restarts"
+ROLE = "role"
+DROPPED = "torchrun-dropped"
+"""Those of torchrun's options that were given and have no effect, with blanks between."""
 
 _PROGRAMS = ("torchrun", "hyperpodrun")
 _MODULES = r"torch\.distributed\.(?:run|launch|launcher)"
-# What the run does itself: membership, rendezvous, ports, logs and signals.
+# What the run does itself, as every torchrun command has to say some of it: membership and rendezvous.
 _OURS = """
     nnodes rdzv-backend rdzv-endpoint rdzv-id rdzv-conf node-rank master-addr master-port local-addr
-    monitor-interval start-method event-log-handler role log-dir redirects tee local-ranks-filter
-    duplicate-stdout-filters duplicate-stderr-filters logs-specs signals-to-handle shutdown-timeout
     server-host server-port
 """
-_VALUES = frozenset((*_OURS.split(), "nproc-per-node", RESTARTS))
+_OUTPUT = (
+    "log-dir",
+    "redirects",
+    "tee",
+    "local-ranks-filter",
+    "duplicate-stdout-filters",
+    "duplicate-stderr-filters",
+    "logs-specs",
+)
+_GRACE = ("shutdown-timeout",)
+_WITHOUT_EFFECT = (
+    *_OUTPUT,
+    *_GRACE,
+    "monitor-interval",
+    "start-method",
+    "event-log-handler",
+    "signals-to-handle",
+)
+_INSTEAD = {
+    _OUTPUT: "the first rank's output is the job's, and the others' is in logs/ of the run folder",
+    _GRACE: "gracefulShutdownTimeoutInSeconds in the policy file says how long ranks may take to end",
+}
+_VALUES = frozenset((*_OURS.split(), *_WITHOUT_EFFECT, "nproc-per-node", RESTARTS, ROLE))
 _FLAGS = frozenset(("standalone", "module", "no-python"))
 _SHORT = {"-m": "module", "-r": "redirects", "-t": "tee"}
 
@@ -42,11 +65,15 @@ class Launch:
         command: of each worker.
         workers: `--nproc-per-node`; empty when it was not given.
         restarts: `--max-restarts`; empty when it was not given.
+        role: `--role`; the same.
+        dropped: names of options that were given and have no effect.
     """
 
     command: tuple[str, ...]
     workers: str = ""
     restarts: str = ""
+    role: str = ""
+    dropped: tuple[str, ...] = ()
 
 
 def unwrapped(intent: Intent) -> Intent:
@@ -68,7 +95,25 @@ def unwrapped(intent: Intent) -> Intent:
         settings[WORKERS] = _workers(intent, launch.workers)
     if launch.restarts:
         settings[RESTARTS] = _number(RESTARTS, launch.restarts)
+    stated = {ROLE: launch.role, DROPPED: " ".join(launch.dropped)}
+    settings |= {name: value for name, value in stated.items() if value}
     return replace(intent, command=launch.command, settings=settings)
+
+
+def without_effect(intent: Intent) -> str | None:
+    """Which of torchrun's options do nothing in a run, and what does it instead; None: none was given.
+
+    Args:
+        intent: as `unwrapped` returns it.
+    """
+    dropped = intent.settings.get(DROPPED, "").split()
+    if not dropped:
+        return None
+    instead = [said for names, said in _INSTEAD.items() if not set(names).isdisjoint(dropped)]
+    named, verb = ", ".join(f"--{name}" for name in dropped), "has" if len(dropped) == 1 else "have"
+    return "; ".join(
+        [f"torchrun's {named} {verb} no effect, since the run starts the ranks itself", *instead]
+    )
 
 
 def with_restarts(intent: Intent, recovery: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +160,9 @@ def _read(program: str, python: tuple[str, ...], words: tuple[str, ...]) -> Laun
     if not rest:
         raise SubmitError(f"{program} is given no script", "write it after torchrun's options")
     start = () if "no-python" in given else (*python, "-m") if "module" in given else python
-    return Launch((*start, *rest), given.get("nproc-per-node", ""), given.get(RESTARTS, ""))
+    workers, restarts, role = (given.get(name, "") for name in ("nproc-per-node", RESTARTS, ROLE))
+    dropped = tuple(name for name in _WITHOUT_EFFECT if name in given)
+    return Launch((*start, *rest), workers, restarts, role, dropped)
 
 
 def _option(program: str, word: str, rest: list[str]) -> tuple[str, str]:

@@ -9,8 +9,8 @@ import pytest
 
 from hpctools.errors import SubmitError
 from hpctools.submit.intent import Intent, read_intent, read_invocation
-from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
-from hpctools.submit.torchrun import unwrapped, with_restarts
+from hpctools.submit.plan import ElasticSubmission, Facts, cautions, plan_elastic
+from hpctools.submit.torchrun import DROPPED, unwrapped, with_restarts
 
 
 def intent(*words: str) -> Intent:
@@ -33,7 +33,11 @@ def intent(*words: str) -> Intent:
             {"workers-per-node": "2"},
         ),
         ("torchrun --standalone --no-python ./run.sh -t 3", "./run.sh -t 3", {}),
-        ("torchrun -t 3 -r3 --max-restarts=5 train.py", "python train.py", {"max-restarts": "5"}),
+        (
+            "torchrun -t 3 -r3 --max-restarts=5 --role trainer train.py",
+            "python train.py",
+            {"max-restarts": "5", "role": "trainer", DROPPED: "redirects tee"},
+        ),
         ("torchrun --rdzv_backend=c10d --rdzv-endpoint h:1 -- train.py -- x", "python train.py -- x", {}),
         ("python3 -u -m torch.distributed.run --node_rank=0 train.py", "python3 -u train.py", {}),
         (
@@ -84,10 +88,47 @@ def test_what_cannot_be_done_is_refused(words: str, error: str) -> None:
         unwrapped(intent(*words.split()))
 
 
+FACTS = Facts("nlp1", "/usr/bin/python3", Path("/home/nlp1/runs"), "0a1b2c", "2026-01-01T00:00:00", None)
+
+
 def planned(*words: str) -> ElasticSubmission:
-    facts = Facts("nlp1", "/usr/bin/python3", Path("/home/nlp1/runs"), "0a1b2c", "2026-01-01T00:00:00", None)
-    (submission,) = plan_elastic(intent(*words), facts)
+    (submission,) = plan_elastic(intent(*words), FACTS)
     return submission
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "instead"),
+    [
+        ("--log-dir /l --tee=3", "--log-dir, --tee", ["logs/ of the run folder"]),
+        ("--shutdown-timeout 90", "--shutdown-timeout", ["gracefulShutdownTimeoutInSeconds in the policy"]),
+        ("--start-method=spawn", "--start-method", []),
+        (
+            "--local_ranks_filter 0 --monitor-interval=1 --shutdown-timeout=9 --signals-to-handle SIGUSR1",
+            "--local-ranks-filter, --shutdown-timeout, --monitor-interval, --signals-to-handle",
+            ["logs/ of the run folder", "gracefulShutdownTimeoutInSeconds"],
+        ),
+    ],
+)
+def test_options_of_torchrun_that_have_no_effect_are_said_with_what_has(
+    options: str, names: str, instead: list[str]
+) -> None:
+    asked = intent("--", "torchrun", "--nnodes=1:4", "--role=r", *options.split(), "train.py")
+    (said,) = cautions(asked, FACTS)
+    verb = "have" if "," in names else "has"
+    assert said.startswith(f"torchrun's {names} {verb} no effect")
+    assert "\n" not in said
+    assert said.count("; ") == len(instead)
+    assert all(each in said for each in instead)
+
+
+@pytest.mark.parametrize("words", ["torchrun --standalone --rdzv-id 3 train.py", "python train.py --tee 3"])
+def test_nothing_is_said_of_what_the_run_does_itself_or_of_the_scripts_own(words: str) -> None:
+    assert cautions(intent("--", *words.split()), FACTS) == ()
+
+
+def test_the_role_of_the_ranks_is_what_torchrun_was_given() -> None:
+    assert planned("--", "torchrun", "--role=trainer", "train.py").spec.role == "trainer"
+    assert planned("--", "torchrun", "train.py").spec.role == ""
 
 
 def test_a_run_that_starts_torchrun_is_planned_in_restart_mode() -> None:

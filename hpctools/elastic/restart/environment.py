@@ -72,7 +72,7 @@ def rank_environment(
         "LOCAL_WORLD_SIZE": per_node,
         "GROUP_RANK": begin.place,
         "GROUP_WORLD_SIZE": nodes,
-        "ROLE_NAME": "default",
+        "ROLE_NAME": spec.role or "default",
         "ROLE_RANK": rank,
         "ROLE_WORLD_SIZE": world,
         "MASTER_ADDR": begin.host,

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.timeout(300)
 def test_torchruns_variables_and_hyperpods_import(make_run: MakeRun) -> None:
     """2 nodes with 2 ranks each, nothing happens: what each process was given."""
     scale = {**QUICK, "scale_config": {"2": {"global_batch": 64}}}
-    with make_run((2, 2), "--steps", "20", "--hyperpod", workers_per_node=2, policy=scale) as run:
+    more = {"workers_per_node": 2, "policy": scale, "role": "trainer"}
+    with make_run((2, 2), "--steps", "20", "--hyperpod", **more) as run:
         assert run.end() == 0
     assert_whole(run, 20)
     begun = {line["rank"]: line["environ"] for line in run.diary() if "begins" in line}
@@ -34,7 +35,7 @@ def test_torchruns_variables_and_hyperpods_import(make_run: MakeRun) -> None:
             "LOCAL_WORLD_SIZE": "2",
             "GROUP_RANK": str(rank // 2),
             "GROUP_WORLD_SIZE": "2",
-            "ROLE_NAME": "default",
+            "ROLE_NAME": "trainer",
             "ROLE_RANK": str(rank),
             "ROLE_WORLD_SIZE": "4",
             "TORCHELASTIC_RESTART_COUNT": "0",
