@@ -42,10 +42,22 @@ class BeginningAgain:
         run, ends = self._run, self._run.at_stake
         if run.is_over:
             return  # the workers of a run that ends leave one after the other
-        looks = run.may_have_checkpoint or self._may_begin_anew(ends)
-        if broken.state_is_lost and looks and not run.has_checkpoint:
+        asks = run.may_have_checkpoint or ends is None or ends.is_loss
+        if broken.state_is_lost and asks and not run.has_checkpoint:
+            run.in_background(self._ask(broken, ends))
+        else:
+            self._go_back_or_fail(broken, ends)
+
+    async def _ask(self, broken: Broken, ends: Outcome | None) -> None:
+        """A worker that raised ends the run, or a rule has it; else storage is asked, where it matters."""
+        run = self._run
+        await until(self._ends_are_known, END_SECONDS)
+        ends = run.at_stake or ends
+        if run.is_over:
+            return
+        if run.may_have_checkpoint or self._may_begin_anew(ends):
             run.warn(f"{broken.reason}: it is looked whether something was saved that may be used")
-            run.in_background(self._look(broken, ends))
+            await self._look(broken, ends)
         else:
             self._go_back_or_fail(broken, ends)
 
@@ -55,8 +67,6 @@ class BeginningAgain:
         And it knows what a roll back has made void.
         """
         run = self._run
-        await until(self._ends_are_known, END_SECONDS)  # a worker that raised ends the run, or a rule has it
-        ends = run.at_stake or ends
         looking = asyncio.to_thread(_look_at, run.folder, run.spec)
         try:
             run.has_checkpoint, saved = await asyncio.wait_for(looking, LOOK_SECONDS)

@@ -247,25 +247,32 @@ def test_the_last_one_that_froze_was_lost_and_has_no_fault(tmp_path: Path, spec:
     play(act)
 
 
-@pytest.mark.parametrize(("code", "begins"), [(-9, True), (1, False)])
+@pytest.mark.parametrize(
+    ("spec", "code", "said"),
+    [
+        (SPEC, -9, ""),
+        (SPEC, 1, "ended with exit code 1"),
+        (OFF, -9, "checkpoints are off"),
+        (OFF, 1, "ended with exit code 1"),
+    ],
+)
 def test_it_is_waited_for_how_those_that_were_lost_have_ended(
-    tmp_path: Path, code: int, *, begins: bool
+    tmp_path: Path, spec: Any, code: int, said: str
 ) -> None:
     """Who raises hangs up long before its process ends; started again it would raise again."""
 
     async def act() -> None:
-        losing = Losing(tmp_path / "run")
+        losing = Losing(tmp_path / "run", spec)
         looked = asyncio.Event()
         losing.again._ends_are_known = told(losing.again._ends_are_known, looked)  # type: ignore[method-assign]
         losing.run.membership.lost(FIRST, 1.0)
         losing.again.on_broken(LOST)
-        await looked.wait()
-        assert losing.begun == []
+        await asyncio.wait_for(looked.wait(), 5)
+        assert (losing.begun, losing.run.ended.done()) == ([], False)
         losing.scene.ends(FIRST, code)
         await until(lambda: bool(losing.begun) or losing.run.ended.done())
-        assert bool(losing.begun) is begins
-        if not begins:
-            assert "ended with exit code 1" in losing.run.ended.result().message
+        assert bool(losing.begun) is not bool(said)
+        assert not said or said in losing.run.ended.result().message
 
     play(act)
 
