@@ -29,6 +29,7 @@ class Returned:
         left: whether it has switched out and waits for its release.
         roll_back: how far back it was told to go before a generation that it has not come to: `generation`,
             `to_step`, `skip`; empty: it was not.
+        saves: whether its training saves by itself; None: it has not said so yet.
     """
 
     ready: bool = False
@@ -45,6 +46,7 @@ class Returned:
     finished: bool = False
     left: bool = False
     roll_back: Mapping[str, Any] = field(default_factory=dict)
+    saves: bool | None = None
 
     @classmethod
     def from_hello(cls, hello: Mapping[str, Any]) -> Returned:

@@ -93,6 +93,8 @@ class Connections:
         run.roster.workers[name] = worker
         run.roster.missing.pop(name, None)
         write(writer, "welcome", term=run.fence.term)
+        if how.saves is not None:  # it was told once, perhaps to the coordinator before us
+            run.saves_by_itself = bool(how.saves)
         leaving = agent is not None and agent.leaving
         if how.ready and leaving and not how.engaged:
             write(writer, "release")

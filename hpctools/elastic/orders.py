@@ -61,6 +61,7 @@ class Orders:
         finished: whether the training is complete for everyone.
         last: why the state is saved with which the run ends; empty: it does not end so.
         rests: whether that is saved.
+        saves: whether the training saves by itself, as we told; None: we did not.
     """
 
     def __init__(self) -> None:
@@ -74,6 +75,7 @@ class Orders:
         self.finished = False
         self.last = ""
         self.rests = False
+        self.saves: bool | None = None
 
     def note(self, message: Message) -> None:
         """An order has come; one that a later release would give is passed over."""
@@ -103,6 +105,7 @@ class Orders:
             "pending": max([self.recover, *self.commits]) > generation,
             "finished": self.finished,
             "roll_back": {} if last is None else {"generation": last, **self.roll_backs[last]},
+            "saves": self.saves,
         }
 
     def going_back(self, generation: int) -> list[dict[str, Any]]:
@@ -112,9 +115,10 @@ class Orders:
     def _later(self, generation: int) -> list[int]:
         return [number for number in self.roll_backs if number > generation]
 
-    def told(self, kind: str, why: object) -> None:
+    def told(self, kind: str, why: object, by_itself: bool | None = None) -> None:
         """The coordinator was told something by us, perhaps what came of an order to save."""
         self.rests |= kind == "saved" and bool(self.last) and why == self.last
+        self.saves = by_itself if kind == "saving" else self.saves
 
     def can_save(self, *, has_state: bool) -> bool:
         """Whether an order to save can be carried out: without a state of use it waits until there is one."""

@@ -164,7 +164,7 @@ class RunSession:
     def tell(self, kind: str, **fields: Any) -> None:
         """Tell the coordinator something; from any thread."""
         self._channel.send(kind, **fields)
-        self._orders.told(kind, fields.get("why"))
+        self._orders.told(kind, fields.get("why"), fields.get("by_itself"))
 
     # From one generation to the next
 

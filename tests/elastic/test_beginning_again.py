@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_acting import SPEC, Scene
+from test_acting import SPEC, Scene, Wire
 from test_membership import link_all, started
 from test_saved_first import until
 
@@ -218,6 +218,21 @@ def test_without_checkpoints_the_run_fails_and_says_how_to_switch_them_on(
             assert said.startswith(f"{STATE_IS_LOST}, and checkpoints are off; have them written")
             assert "intervalInSeconds" in said
             assert "every_seconds" in said
+
+    play(act)
+
+
+@pytest.mark.parametrize(("spec", "saves"), [(OFF, True), (SPEC, False), (SPEC, None)])
+def test_who_takes_over_hears_it_of_a_worker_that_comes(
+    tmp_path: Path, spec: Any, *, saves: bool | None
+) -> None:
+    """Of policy and script together; a worker that has no loader yet says nothing."""
+
+    async def act() -> None:
+        losing, wire = Losing(tmp_path / "run", spec), Wire()
+        losing.scene.connections._admit_worker({"worker": FIRST, "saves": saves}, wire)  # type: ignore[arg-type]
+        await losing.lose()
+        assert bool(losing.begun) is (saves is not False)
 
     play(act)
 

@@ -181,6 +181,14 @@ def test_who_parks_is_told_from_others_by_rounds_and_all_else_counts_in_steps(tw
     assert (hello["completed"], hello["step"]) == (12, 10)
 
 
+def test_each_coordinator_hears_whether_the_training_saves_by_itself(two: Two) -> None:
+    """It was told to the one before, once, as the loader was made."""
+    assert two.stays._hello()["saves"] is None
+    two.stays.tell("saving", by_itself=False)
+    two.stays.tell("saved", why="")
+    assert two.stays._hello()["saves"] is False
+
+
 @pytest.mark.parametrize("how", ["exchange", "collective"])
 def test_who_waits_for_the_others_says_so(two: Two, how: str) -> None:
     """Also within a step of a sharded model: who stands still outside of it keeps all others waiting."""
