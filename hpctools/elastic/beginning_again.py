@@ -69,13 +69,15 @@ class BeginningAgain:
         run = self._run
         looking = asyncio.to_thread(_look_at, run.folder, run.spec)
         try:
-            run.has_checkpoint, saved = await asyncio.wait_for(looking, LOOK_SECONDS)
+            found, saved = await asyncio.wait_for(looking, LOOK_SECONDS)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would end the run
             said = str(error) or f"storage does not answer in {LOOK_SECONDS:g} s"
             why = f"{broken.reason}, and whether it was saved cannot be known: {said}"
             run.fail(why, None if ends is None else ends.code)
             return
-        run.may_have_checkpoint, run.has_saved = False, run.has_saved or saved
+        # A worker that is left of a sharded model may have told of a save meanwhile.
+        run.has_checkpoint, run.may_have_checkpoint = run.has_checkpoint or found, False
+        run.has_saved = run.has_saved or saved
         if not run.is_over:
             self._go_back_or_fail(broken, ends)
 

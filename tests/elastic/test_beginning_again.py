@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +140,31 @@ def test_what_storage_has_of_which_nobody_has_told_comes_before_the_beginning(
     async def act() -> None:
         losing = Losing(tmp_path / "run")
         await losing.lose()
+        assert losing.warnings[-1].endswith(BEGINS_AGAIN)
+
+    play(act)
+
+
+def test_what_is_saved_while_storage_is_looked_at_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a worker that is left of a sharded model: its save went on beside the training."""
+    reached, told_of = threading.Event(), threading.Event()
+
+    def look(*_: object) -> bool:
+        reached.set()
+        return not told_of.wait(5)
+
+    monkeypatch.setattr(beginning_again, "something_saved", look)
+
+    async def act() -> None:
+        losing = Losing(tmp_path / "run")
+        losing.again.on_broken(LOST)
+        await until(reached.is_set)
+        losing.hear(**SAVED)
+        told_of.set()
+        await until(lambda: bool(losing.begun) or losing.run.ended.done())
+        assert losing.begun == [[]]
         assert losing.warnings[-1].endswith(BEGINS_AGAIN)
 
     play(act)
