@@ -108,6 +108,8 @@ class Hearing:
         if rules:
             why = f"crash: {worker} on {agent.node} ended with {code}"
             self._run.at_stake = Outcome("failed", why, EXIT_CODES["crash"])
+        if code == 0:  # a program that ends well by itself ends the run, also when it alone had the state
+            self._exits.judge(agent, worker, code, tail)
         if roster.missing.pop(worker, None) is not None:
             self._run.saves.note_lost(worker)
             self._run.membership.lost(worker, now)

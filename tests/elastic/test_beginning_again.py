@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_acting import SPEC, Scene, Wire
+from test_acting import NAMES, SPEC, Scene, Wire
 from test_membership import link_all, started
 from test_saved_first import until
 
@@ -28,7 +28,7 @@ from hpctools.errors import ElasticError
 from hpctools.testing.slurm import FakeSlurm
 
 LOST = Broken(STATE_IS_LOST, state_is_lost=True)
-FIRST = "b0.0.0"
+FIRST = NAMES[0]
 SAVED = {"kind": "saved", "step": 3, "why": "", "order": "", "where": "/s/step-3"}
 OFF = replace(SPEC, checkpoint={"intervalInSeconds": 0})
 
@@ -314,6 +314,33 @@ def test_it_is_waited_for_how_those_that_were_lost_have_ended(
         await until(lambda: bool(losing.begun) or losing.run.ended.done())
         assert bool(losing.begun) is not bool(said)
         assert not said or said in losing.run.ended.result().message
+
+    play(act)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_program_that_ends_well_on_the_only_worker_ends_the_run(tmp_path: Path, *, saved: bool) -> None:
+    """It has left its loop early, say, as with several workers; the state that went with it is not missed."""
+
+    async def act() -> None:
+        losing = Losing(tmp_path / "run")
+        run, membership = losing.run, losing.run.membership
+        run.has_checkpoint = saved
+
+        def carry_out() -> None:
+            effects, membership.effects = membership.effects, []
+            for broken in (each for each in effects if isinstance(each, Broken)):
+                losing.again.on_broken(broken)
+
+        run.carry_out = carry_out
+        for replica in NAMES[1:]:
+            membership.lost(replica, 1.0, foreseen=True)
+        losing.scene.connections._on_disconnect(run.roster.workers[FIRST])
+        assert FIRST in run.roster.missing
+        losing.scene.ends(FIRST, 0)
+        await until(lambda: bool(losing.begun) or run.ended.done())
+        assert losing.begun == []
+        assert run.ended.result() == Outcome("finished")
 
     play(act)
 
