@@ -256,6 +256,7 @@ def test_who_takes_over_hears_it_of_a_worker_that_comes(
 
     async def act() -> None:
         losing, wire = Losing(tmp_path / "run", spec), Wire()
+        del losing.run.roster.workers[FIRST]  # it has not come to this coordinator yet
         losing.scene.connections._admit_worker({"worker": FIRST, "saves": saves}, wire)  # type: ignore[arg-type]
         await losing.lose()
         assert bool(losing.begun) is (saves is not False)
