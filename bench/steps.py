@@ -82,7 +82,15 @@ def read(logs: Path) -> list[Line]:
 
 
 def ledger(logs: Path) -> Iterator[Line]:
-    """What all processes were fed and have committed, without lines that are torn because one was killed."""
+    """What all processes were fed and have committed, without lines that are torn because one was killed.
+
+    The training may go on meanwhile. What was committed is read first, so that what was fed for it is there.
+    """
+    yield from (line for line in _lines(logs) if "step" in line)
+    yield from (line for line in _lines(logs) if "fed" in line)
+
+
+def _lines(logs: Path) -> Iterator[Line]:
     for path in sorted(logs.glob("*.ledger")):
         for line in path.read_text().splitlines():
             if line.endswith("}"):

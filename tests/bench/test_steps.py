@@ -134,6 +134,20 @@ def test_what_is_committed_without_having_been_fed_for_that_step_is_lost():
     assert audit(log, samples=4, batch=2) == Audit(2, 1, 0, ())
 
 
+def test_what_was_fed_for_a_step_that_is_committed_while_the_books_are_read_is_seen(tmp_path: Path):
+    def tell(name: str, line: dict[str, object]) -> None:
+        with (tmp_path / f"{name}.ledger").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    tell("a", {"step": 1, "indices": [0, 1]})
+    tell("b", {"step": 1, "indices": [0, 1]})
+    told = ledger(tmp_path)
+    found = [next(told), next(told)]  # all of `a` and `b` but what comes now
+    for name, index in (("a", 0), ("b", 1)):
+        tell(name, {"fed": 1, "indices": [index]})
+    assert audit([*found, *told], samples=2, batch=2) == Audit(1, 0, 0, ())
+
+
 def test_what_workers_of_one_generation_are_fed_twice_for_a_step_is_doubled():
     told = [{"step": 1, "indices": [0, 3]}]
     parts = [(1, [0]), (1, [3]), (2, [3])]  # of the second generation: begun again, and no more than that
