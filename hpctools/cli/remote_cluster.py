@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,19 @@ def road() -> Road:
         from hpctools.remote.identities import at_terminal
         from hpctools.remote.route import Road
     except ImportError as error:
-        raise CommandError(
-            f"--cluster needs paramiko: {error}",
-            argv=("hp-submit",),
-            code=None,
-            remedy="install it: pip install 'hpctools[remote]'",
-        ) from None
+        raise _without_paramiko(str(error)) from None
     return Road(ssh_configuration(), at_terminal())
+
+
+def _find_paramiko() -> None:
+    """See that paramiko is installed, without loading it."""
+    if "paramiko" not in sys.modules and find_spec("paramiko") is None:
+        raise _without_paramiko("No module named 'paramiko'")
+
+
+def _without_paramiko(why: str) -> CommandError:
+    remedy = "install it: pip install 'hpctools[remote]'"
+    return CommandError(f"--cluster needs paramiko: {why}", argv=("hp-submit",), code=None, remedy=remedy)
 
 
 def ssh_configuration() -> Path | None:
@@ -63,7 +70,9 @@ def session(cluster: Cluster, program: str) -> Iterator[Session]:
     """A cluster to be spoken to, until the block ends."""
     from hpctools.remote.placement import asked
 
-    # The answer is on its way while paramiko is loaded, which takes as long (decision 0216).
+    # The answer is on its way while paramiko is loaded, which takes as long (decision 0216). Without paramiko
+    # there is nothing to ask for.
+    _find_paramiko()
     nodes = asked(cluster, lambda: user_of(cluster, ssh_configuration()), os.environ, tell(program))
     way = road()
     from hpctools.remote.session import Session

@@ -24,7 +24,7 @@ _GIVEN_UP = 10 * SECONDS
 """What takes so long has nobody who waits for it."""
 _LARGEST = 1 << 16
 _Answer = tuple[int, Any]
-"""The status, and what was said."""
+"""The status, and what was said; with 0 why nothing was."""
 
 
 def login_nodes(
@@ -124,7 +124,7 @@ class _Question:
 
     def __init__(self, source: Source, user: str) -> None:
         self.source = source
-        self.found: _Answer = (0, None)
+        self.found: _Answer = (0, "")
         self.since = time.monotonic()
         # A daemon: nobody waits for it, at the end neither.
         self.thread = threading.Thread(target=self._ask, args=(user,), daemon=True)
@@ -134,12 +134,11 @@ class _Question:
         """What is answered in time, or nothing: names may take long to be found, and an answer to come."""
         while self.thread.is_alive() and (left := self.since + SECONDS - time.monotonic()) > 0:
             self.thread.join(left)
-        if self.thread.is_alive():
-            late = f"the site's API ({self.source.host}) did not answer in time"
-            tell(f"{late}; login nodes are tried in your own order")
-            return 0, {}
+        late = self.thread.is_alive()
         status, answer = self.found
-        return (status, answer) if isinstance(answer, dict) else (0, {})
+        if why := "did not answer in time" if late else _failure(status, answer):
+            tell(f"the site's API ({self.source.host}) {why}; login nodes are tried in your own order")
+        return (status, answer) if isinstance(answer, dict) and not late else (0, {})
 
     def _ask(self, user: str) -> None:
         self.found = _answered(self.source, user, self._step)
@@ -150,15 +149,37 @@ class _Question:
 
 def _answered(source: Source, user: str, step: Callable[[], None]) -> _Answer:
     headers = {"Authorization": f"Bearer {source.token}", "Content-Type": "application/json"}
-    with (
-        suppress(OSError, http.client.HTTPException, ValueError, RecursionError),
-        closing(_connected(source, step)) as connection,
-    ):
-        body = json.dumps({"user": user})
-        connection.request("POST", f"{source.path}/v1/login/sessions", body, headers)
-        response = connection.getresponse()
-        return response.status, json.loads(response.read(_LARGEST))
-    return 0, None
+    try:
+        with closing(_connected(source, step)) as connection:
+            body = json.dumps({"user": user})
+            connection.request("POST", f"{source.path}/v1/login/sessions", body, headers)
+            response = connection.getresponse()
+            return response.status, _understood(response.read(_LARGEST))
+    except ssl.SSLCertVerificationError as error:
+        authorities = "$SSL_CERT_FILE may name its authority"
+        return 0, f"shows a certificate that does not hold here: {error.verify_message} ({authorities})"
+    except OSError as error:
+        return 0, f"cannot be asked: {error.strerror or error}"
+    except (http.client.HTTPException, ValueError) as error:
+        return 0, f"cannot be asked: {error or type(error).__name__}"
+
+
+def _understood(answer: bytes) -> Any:
+    """What an answer says; None: nothing that can be read."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(answer)
+    return None
+
+
+def _failure(status: int, answer: object) -> str:
+    """What is the matter with the service or the token, as a person may tell their site; empty: nothing."""
+    if status == 0:
+        return _plain(answer)
+    if not isinstance(answer, dict) or status >= http.client.INTERNAL_SERVER_ERROR:
+        return f"gives no answer that makes sense (status {status})"
+    if status >= http.client.BAD_REQUEST and status != http.client.CONFLICT:
+        return f"refuses the question ({status}): {_plain(answer.get('detail')).rstrip('.')}"
+    return ""
 
 
 def _connected(source: Source, step: Callable[[], None]) -> http.client.HTTPConnection:

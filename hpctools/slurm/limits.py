@@ -125,6 +125,7 @@ class PartitionTimes:
         grace: seconds between SIGTERM and SIGKILL of a job that is then taken (GraceTime).
         weights: what a unit of a TRES counts in `billing` (TRESBillingWeights), by Slurm's name.
         qos: whose limits hold for all jobs in it (QOS); "": nobody's.
+        whole: whether each job gets whole nodes, with all that they have.
     """
 
     default: int | None
@@ -134,6 +135,7 @@ class PartitionTimes:
     mode: str = "off"
     grace: int = 0
     qos: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ def parse_limits(user: str, answers: Mapping[str, str]) -> Limits:
         qos={row[0]: _qos(row, together.get(row[0], {})) for row in rows},
         grace={row[0]: limits_text.seconds(row[1]) for row in rows},
         partitions=dict(
-            _times(line) for line in answers["partitions"].splitlines() if "PartitionName=" in line
+            _times(line, config) for line in answers["partitions"].splitlines() if "PartitionName=" in line
         ),
         preempt_type=config.get("PreemptType", "").rpartition("/")[2].lower(),
         precedence=_precedence(rows),
@@ -380,7 +382,7 @@ def _bounds(of: str, record: Mapping[str, str]) -> Bounds:
     )
 
 
-def _times(line: str) -> tuple[str, PartitionTimes]:
+def _times(line: str, config: Mapping[str, str]) -> tuple[str, PartitionTimes]:
     fields = dict(part.partition("=")[::2] for part in line.split() if "=" in part)
     default, longest = (parse.minutes(fields.get(name, "")) for name in ("DefaultTime", "MaxTime"))
     weights = re.findall(r"([^,=]+)=([\d.]+)(?=,|$)", fields.get("TRESBillingWeights", ""))
@@ -391,4 +393,7 @@ def _times(line: str) -> tuple[str, PartitionTimes]:
     )
     grace = limits_text.count(fields.get("GraceTime", "")) or 0
     qos = fields.get("QoS", "").replace("N/A", "")
-    return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode, grace, qos)
+    # Since Slurm 26.05 Exclusive= says it.
+    alone = fields.get("OverSubscribe", "") == "EXCLUSIVE" or fields.get("Exclusive", "") in ("NODE", "TOPO")
+    whole = alone or config.get("SelectType") == "select/linear"
+    return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode, grace, qos, whole)

@@ -45,7 +45,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
     bounds = account.bounds if account else ()
     _check_tres(request, bounds, baseline, replicas)
     _check_each_node(request, bounds, baseline, replicas)
-    _check_least(request, baseline, replicas)
+    _check_least(request, limits, baseline, replicas)
     check_job_counts(request, bounds, baseline, replicas)
     _check_time(request, limits, account, name)
     check_spending(request, limits, bounds, baseline, name)
@@ -250,23 +250,42 @@ def _check_each_node(
                 )
 
 
-def _check_least(request: Request, baseline: QosBounds, replicas: QosBounds) -> None:
-    """MinTRES, of nodes: how much a job has at most of anything else is not known."""
-    sizes = request.sizes
-    for each in baseline.both:
-        if sizes.minimum < each.least.get("node", 0):
-            raise SubmitError(
-                f"{request.said}: a job of {each.of} has at least {each.least['node']} nodes (MinTRES node), "
-                f"and the baseline job of this run {sizes.minimum}",
-                f"raise the minimum to {each.least['node']}, or take another QoS (--qos)",
-            )
-    for each in replicas.both:
-        if sizes.smallest_step < each.least.get("node", 0):
-            raise SubmitError(
-                f"{request.said}: a job of {each.of} has at least {each.least['node']} nodes (MinTRES node), "
-                f"and a replica job of this run {sizes.smallest_step}",
-                f"take larger steps: at least {each.least['node']} nodes from one size to the next",
-            )
+def _check_least(request: Request, limits: Limits, baseline: QosBounds, replicas: QosBounds) -> None:
+    """MinTRES, of nodes and GPUs: how much a job has at most of anything else is not known."""
+    sizes, remedy = request.sizes, "raise the minimum to {}"
+    _refuse_small(request, limits, baseline, ("the baseline job of this run", sizes.minimum, remedy))
+    if len(sizes.totals) > 1:
+        remedy = "take larger steps: at least {} nodes from one size to the next"
+        _refuse_small(request, limits, replicas, ("a replica job of this run", sizes.smallest_step, remedy))
+
+
+def _refuse_small(request: Request, limits: Limits, qos: QosBounds, job: tuple[str, int, str]) -> None:
+    called, nodes, remedy = job
+    # Of two QoS that limit the same, Slurm goes by the first.
+    owners = {name: each for each in reversed(qos.both) for name in each.least}
+    for name, owner in owners.items():
+        least, words, per_node = owner.least[name], tres_in_words(name), _most_per_node(request, limits, name)
+        if per_node is None or nodes * per_node >= least:
+            continue
+        enough = remedy.format(math.ceil(least / per_node)) if per_node else f"ask for {words}"
+        has = f"has at least {least} {words} (MinTRES {name})"
+        raise SubmitError(
+            f"{request.said}: a job of {owner.of} {has}, and {called} {nodes * per_node}",
+            f"{enough}, or take another QoS (--qos)" if qos.own is owner else enough,
+        )
+
+
+def _most_per_node(request: Request, limits: Limits, tres: str) -> int | None:
+    """What a job gets of a TRES on each node and no more; None: that is not known."""
+    asked = request.per_node or {}
+    if tres == "node":
+        return 1
+    if not tres.startswith("gres/gpu") or request.per_node is None or request.whole:
+        return None
+    if any(limits.partitions[name].whole for name in request.partitions if name in limits.partitions):
+        return None
+    # Slurm chooses the type of GPUs whose type is not named.
+    return asked.get(tres, None if "gres/gpu" in asked else 0)
 
 
 def _check_time(request: Request, limits: Limits, account: Account | None, qos: str) -> None:

@@ -114,7 +114,7 @@ def read_asked(intent: Intent, agreed: NodeSizes | None = None) -> Asked:
         cpus=tasks * (_number(intent.effective("cpus-per-task")) or 1),
         gpus=_gpus(intent, nodes[0], tasks),
         memory_mb=_memory(intent.effective("mem")),
-        whole=intent.effective("exclusive") is not None,
+        whole=intent.wants_whole_nodes,
         hours=_hours(intent.effective("time")),
         tasks=_array(intent.effective("array")),
     )

@@ -91,6 +91,12 @@ class Intent:
         given = [option.value or "" for option in self.all_options if option.name == name]
         return given[-1] if given else None
 
+    @property
+    def wants_whole_nodes(self) -> bool:
+        """Whether nodes are asked for with all that they have: `--exclusive`, but for `=user` and `=mcs`."""
+        kind = self.effective("exclusive")
+        return kind is not None and kind.lower() not in ("user", "mcs", "oversubscribe")
+
 
 def read_invocation(argv: Sequence[str]) -> Invocation:
     """Split hp-submit's command line.

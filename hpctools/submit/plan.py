@@ -326,9 +326,8 @@ def _checkpoint(facts: Facts) -> dict[str, Any]:
 
 
 def _request(intent: Intent, sizes: NodeSizes, facts: Facts, array: Array | None = None) -> Request:
-    asked = intent.effective("partition")
+    asked, policy = intent.effective("partition"), facts.policy
     defaults = tuple(each.name for each in facts.partitions or () if each.is_default)
-    policy = facts.policy
     return Request(
         sizes=sizes,
         account=intent.effective("account"),
@@ -342,6 +341,7 @@ def _request(intent: Intent, sizes: NodeSizes, facts: Facts, array: Array | None
         runs=len(array.indices) if array else 1,
         at_once=array.at_once if array else 1,
         unlimited=is_unlimited(intent.effective("time") or ""),
+        whole=intent.wants_whole_nodes,
     )
 
 

@@ -23,6 +23,7 @@ class Request:
         begins_later: whether it waits for a time (`--begin`), when more may be left than now.
         graceful_s, graceful_place: seconds that those who leave want to have, and where that stands; None:
             as long as they get.
+        whole: whether whole nodes are asked for (`--exclusive`), which give all that they have.
         runs, at_once: how many such runs there will be, and how many of them at a time (`--array`).
     """
 
@@ -38,6 +39,7 @@ class Request:
     runs: int = 1
     at_once: int = 1
     unlimited: bool = False
+    whole: bool = False
 
     @property
     def said(self) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from bench.line import delayed
 from bench.tls import certificate
 from hpctools.cli import remote_cluster
-from hpctools.errors import UsageError
+from hpctools.errors import CommandError, UsageError
 from hpctools.login.placement import Node, Policy, rank
 from hpctools.remote import placement
 from hpctools.remote.clusters import Cluster, load
@@ -28,6 +29,7 @@ from hpctools.remote.identities import Person
 from hpctools.remote.names import is_host
 from hpctools.remote.placement import login_nodes
 from hpctools.remote.route import Road
+from hpctools.submit.prices import Source
 
 NODES = ("login1.uni.edu", "login2.uni.edu")
 OWN = NODES[::-1]
@@ -155,20 +157,71 @@ def test_nobody_is_asked_who_they_are_where_there_is_one_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "answer"),
+    ("status", "answer", "why"),
     [
-        (503, b"{}"),
-        (200, b"nonsense"),
-        (200, b"[]"),
-        (200, b'{"node": "-oX=y", "others": ["a b"]}'),
-        (200, b'{"node": "", "others": [["a"], {"b": 1}], "addresses": {"a": "10.0.0.1"}}'),
+        (503, b"{}", "gives no answer that makes sense (status 503)"),
+        (200, b"nonsense", "gives no answer that makes sense (status 200)"),
+        (200, b"[]", "gives no answer that makes sense (status 200)"),
+        (200, b"[" * 9000, "gives no answer that makes sense (status 200)"),
+        (
+            401,
+            b'{"detail": "This token\\u001b is not known."}',
+            r"refuses the question (401): This token\x1b is not known",
+        ),
+        (403, b"{}", "refuses the question (403): "),
+        (200, b'{"node": "-oX=y", "others": ["a b"]}', ""),
+        (200, b'{"node": "", "others": [["a"], {"b": 1}], "addresses": {"a": "10.0.0.1"}}', ""),
     ],
 )
-def test_an_api_that_makes_no_sense_keeps_nobody_from_working(
-    api: Api, tmp_path: Path, status: int, answer: bytes
+def test_an_api_that_makes_no_sense_keeps_nobody_from_working_and_is_told(
+    api: Api, tmp_path: Path, status: int, answer: bytes, why: str
 ) -> None:
     api.status, api.answer = status, answer
-    assert order(api, tmp_path) == OWN
+    said: list[str] = []
+    assert order(api, tmp_path, said=said) == OWN
+    assert said == ([told(api, why)] if why else [])
+
+
+def told(api: Api, why: str) -> str:
+    host = f"127.0.0.1:{api.server.server_port}"
+    return f"the site's API ({host}) {why}; login nodes are tried in your own order"
+
+
+def test_an_api_that_nobody_listens_for_is_told(tmp_path: Path) -> None:
+    gone = Api()
+    gone.server.shutdown()  # who still waits for the socket keeps it open
+    gone.thread.join(10)
+    gone.server.server_close()
+    said: list[str] = []
+    assert order(gone, tmp_path, said=said) == OWN
+    assert said == [told(gone, "cannot be asked: Connection refused")]
+
+
+def test_a_certificate_that_does_not_hold_is_told(api: Api, tmp_path: Path) -> None:
+    """It was passed over without a word, and nobody knew why the site's order did not count."""
+    made = certificate(tmp_path)
+    api.server.socket = made.context(ssl.TLSVersion.TLSv1_3).wrap_socket(
+        api.server.socket, server_side=True, do_handshake_on_connect=False
+    )
+    said: list[str] = []
+    assert order(api, tmp_path, f"https://127.0.0.1:{api.server.server_port}", said) == OWN
+    why = "shows a certificate that does not hold here: "
+    assert [text.replace("self signed", "self-signed") for text in said] == [
+        told(api, f"{why}self-signed certificate ($SSL_CERT_FILE may name its authority)")
+    ]
+    assert api.asked == [], "it was given the token"
+
+
+def test_without_paramiko_nobody_is_asked(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_cluster, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "paramiko", raising=False)
+    cluster = Cluster("uni", NODES, user="nlp1", api=f"http://127.0.0.1:{api.server.server_port}")
+    with (
+        pytest.raises(CommandError, match="needs paramiko"),
+        remote_cluster.session(cluster, "hp-submit"),
+    ):
+        pass
+    assert not api.came.is_set()
 
 
 def test_why_no_node_is_named_is_told_and_sshd_has_the_last_word(api: Api, tmp_path: Path) -> None:
@@ -186,8 +239,7 @@ def test_an_answer_that_comes_a_byte_at_a_time_is_not_waited_for(api: Api, tmp_p
     said: list[str] = []
     assert order(api, tmp_path, said=said) == OWN
     assert time.monotonic() - begun < 5
-    late = f"the site's API (127.0.0.1:{api.server.server_port}) did not answer in time"
-    assert said == [f"{late}; login nodes are tried in your own order"]
+    assert said == [told(api, "did not answer in time")]
 
 
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
@@ -311,6 +363,7 @@ def test_a_cluster_is_a_name_or_a_host(tmp_path: Path) -> None:
         found.find("-oProxyCommand=x")
 
 
+SOURCE = Source("https", "api.uni.edu", "", "secret", Path("/nonexistent"))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["-F", "\ud800"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -331,7 +384,7 @@ def test_whatever_is_answered_only_hosts_come_of_it(status: int, word: str, valu
     answer = {**known, word: value} if word else value
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(placement, "find_source", lambda environment: object())
+        patched.setattr(placement, "find_source", lambda environment: SOURCE)
         patched.setattr(placement, "_answered", lambda source, user, step: (status, answer))
         found = login_nodes(Cluster("uni", NODES, api="https://api"), lambda: "u", {}, told.append)
     assert set(NODES) <= set(found)

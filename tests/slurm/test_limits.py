@@ -49,6 +49,23 @@ def test_what_the_reference_site_gives_nlp1(release):
     assert found.partitions["dl"] == PartitionTimes(None, 1440, weights, mode="cancel")
 
 
+@pytest.mark.parametrize(
+    ("partition", "config", "whole"),
+    [
+        ("OverSubscribe=NO", "", False),
+        ("OverSubscribe=EXCLUSIVE", "", True),
+        ("OverSubscribe=NO Exclusive=NODE", "", True),
+        ("OverSubscribe=NO Exclusive=TOPO", "", True),
+        ("OverSubscribe=NO Exclusive=USER", "", False),
+        ("OverSubscribe=NO", "SelectType = select/linear\n", True),
+    ],
+)
+def test_which_partitions_give_whole_nodes(partition: str, config: str, whole: bool) -> None:
+    said = dict.fromkeys(answers("22.05.8"), "")
+    said |= {"partitions": f"PartitionName=dl MaxTime=1:00:00 {partition}\n", "config": config}
+    assert parse_limits("x", said).partitions["dl"].whole is whole
+
+
 def test_a_cluster_that_says_nothing_has_no_limits():
     found = parse_limits("x", dict.fromkeys(answers("22.05.8"), ""))
     assert (found.accounts, found.qos, found.partitions, found.account(None)) == ((), {}, {}, None)

@@ -152,12 +152,22 @@ def test_what_has_no_limits_is_allowed():
         (
             limits(high=replace(HIGH, least={"node": 2})),
             "--nodes 1,2,4,8: a job of QoS high has at least 2 nodes (MinTRES node), and the baseline job of "
-            "this run 1; raise the minimum to 2",
+            "this run 1; raise the minimum to 2, or take another QoS (--qos)",
         ),
         (
             limits(elastic=replace(ELASTIC, least={"node": 2})),
             "a job of QoS elastic has at least 2 nodes (MinTRES node), and a replica job of this run 1; take "
             "larger steps: at least 2 nodes from one size to the next",
+        ),
+        (
+            limits(high=replace(HIGH, least={"gres/gpu": 9})),
+            "--nodes 1,2,4,8: a job of QoS high has at least 9 GPUs (MinTRES gres/gpu), and the baseline job "
+            "of this run 4; raise the minimum to 3, or take another QoS (--qos)",
+        ),
+        (
+            limits(elastic=replace(ELASTIC, least={"gres/gpu": 5})),
+            "a job of QoS elastic has at least 5 GPUs (MinTRES gres/gpu), and a replica job of this run 4; "
+            "take larger steps: at least 2 nodes from one size to the next",
         ),
         (
             limits(high=replace(HIGH, user_running={"gres/gpu": 239})),
@@ -193,7 +203,7 @@ def test_what_is_just_enough_is_allowed() -> None:
     all_of_it = {
         "in_account": {"gres/gpu": 28},
         "on_node": {"gres/gpu": 4},
-        "least": {"node": 1},
+        "least": {"node": 1, "gres/gpu": 4},
         "account_jobs": 3,
         "account_submitted": 3,
         "user_running": {"gres/gpu": 240},
@@ -204,6 +214,37 @@ def test_what_is_just_enough_is_allowed() -> None:
         request, limits(user=few, high=replace(HIGH, **all_of_it), elastic=replace(ELASTIC, **all_of_it))
     )
     assert "may have 2" in refusal(request, limits(user=replace(USER, jobs=2)))
+
+
+def test_gpus_that_a_qos_wants_of_each_job_are_asked_for() -> None:
+    """MinTRES=gres/gpu=1 keeps people without GPUs away from a QoS: their jobs wait for ever (QOSMinGRES)."""
+    known = limits(high=replace(HIGH, least={"gres/gpu": 1, "cpu": 99}))
+    plain = Request(SIZES, per_node={"cpu": 1}, partitions=("dl",))
+    assert refusal(plain, known) == (
+        "--nodes 1,2,4,8: a job of QoS high has at least 1 GPUs (MinTRES gres/gpu), and the baseline job of "
+        "this run 0; ask for GPUs, or take another QoS (--qos)"
+    )
+    typed = limits(high=replace(HIGH, least={"gres/gpu:a100": 1}))
+    assert "at least 1 a100 GPUs" in refusal(plain, typed)
+    check_allowance(replace(plain, per_node={"gres/gpu": 1}), typed)  # Slurm may choose that type
+
+
+def test_whole_nodes_bring_gpus_that_nobody_asked_for() -> None:
+    known = limits(high=replace(HIGH, least={"gres/gpu": 1}))
+    plain = Request(SIZES, per_node={"cpu": 1}, partitions=("dl",))
+    check_allowance(replace(plain, whole=True), known)
+    check_allowance(plain, replace(known, partitions={"dl": PartitionTimes(None, 1440, whole=True)}))
+
+
+def test_of_two_qos_the_first_says_how_much_a_job_has_at_least() -> None:
+    part = Bounds("QoS part", least={"gres/gpu": 1})
+    known = limits(
+        qos={"high": replace(HIGH, least={"gres/gpu": 8}), "elastic": ELASTIC, "part": part},
+        partitions={"dl": PartitionTimes(None, 1440, qos="part")},
+    )
+    request = Request(NodeSizes((1,)), per_node={"gres/gpu": 4}, partitions=("dl",))
+    check_allowance(request, known)
+    assert "at least 8 GPUs" in refusal(request, replace(known, over_partitions=frozenset({"high"})))
 
 
 def test_a_qos_s_limit_factor_raises_what_the_association_may_have() -> None:

@@ -419,6 +419,16 @@ def test_a_limit_of_one_type_of_gpu_is_known_at_submit(tmp_path):
     plan(tmp_path, ["-N1:2", "--gpus-per-node=v100:4", "--", "train"], facts=facts)
 
 
+def test_whole_nodes_have_the_gpus_that_a_qos_wants(tmp_path):
+    wants_gpus = Bounds("QoS normal", least={"gres/gpu": 1})
+    known = replace(LIMITS, qos={**LIMITS.qos, "normal": wants_gpus}, enforced=frozenset({"limits"}))
+    facts = replace(FACTS, partitions=None, limits=known)
+    plan(tmp_path, ["-N1:2", "--qos=normal", "--exclusive", "--", "train"], facts=facts)
+    for words in ([], ["--exclusive=user"]):
+        with pytest.raises(SubmitError, match="the baseline job of this run 0; ask for GPUs"):
+            plan(tmp_path, ["-N1:2", "--qos=normal", *words, "--", "train"], facts=facts)
+
+
 def test_cpus_are_those_of_slurm_s_tasks_and_not_of_torchrun_s_workers(tmp_path):
     """`--cpus-per-task 16 -- torchrun --nproc-per-node 4` has 16 CPUs of each node."""
     account = Account("nlp", True, ("normal", "elastic"), (Bounds("account nlp", group={"cpu": 32}),))

@@ -123,7 +123,7 @@ def limited(cluster: Cluster) -> Iterator[Callable[[str], None]]:
 
     yield limit
     for name in names:
-        none = "-1" if name == "GrpWall" else "node=-1"
+        none = {"GrpWall": "-1", "MinTRES": "gres/gpu=-1"}.get(name, "node=-1")
         cluster.inside("sacctmgr", "-i", "modify", "qos", "high", "set", f"{name}={none}")
 
 
@@ -157,6 +157,21 @@ def test_minutes_that_a_qos_has_not_are_waited_for_in_slurm_and_refused_by_us(
     until(lambda: re.fullmatch(slurms, cluster.job(waits, person).reason or ""), 40)
     cluster.inside("scancel", str(waits))
     refused(submit(cluster, person, *high, "--nodes=1:2", "--time=30", "--", "true"), ours)
+
+
+@pytest.mark.releases
+def test_gpus_that_a_qos_wants_are_waited_for_in_slurm_and_refused_by_us(
+    cluster: Cluster, person: str, limited: Callable[[str], None]
+) -> None:
+    high = ("--partition=dl", "--qos=high")
+    limited("MinTRES=gres/gpu=1")
+    waits = cluster.submit(person, *high, "--nodes=1", "--wrap=true")
+    until(lambda: re.fullmatch(r"QOSMinGRES", cluster.job(waits, person).reason or ""), 40)
+    cluster.inside("scancel", str(waits))
+    wanted = r"at least 1 GPUs \(MinTRES gres/gpu\), and the baseline job of this run 0; ask for GPUs"
+    refused(submit(cluster, person, *high, "--nodes=1:2", "--", "true"), wanted)
+    whole = submit(cluster, person, *high, "--nodes=1:1", "--exclusive", "--parsable", "--", "true")
+    assert cluster.ended(int(whole.stdout.split()[0]), person, 60).state == "COMPLETED"
 
 
 def lab_member(cluster: Cluster) -> str:
