@@ -115,7 +115,7 @@ def test_the_run_survives_the_node_of_its_baseline(four: Cluster) -> None:
     until(lambda: not [job for job in four.jobs("nlp1") if job.state in ("PENDING", "RUNNING")] or None, 60)
 
 
-@pytest.mark.releases
+@pytest.mark.releases(all="long")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("most", [3, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.slow

@@ -122,6 +122,7 @@ def _leave(rig: CareRig) -> Iterator[None]:
     rig.leave()
 
 
+@pytest.mark.long
 def test_an_idle_terminal_is_warned_and_closed_and_one_in_use_stays(rig: CareRig) -> None:
     """Of five: closed are the one nobody touches and, where the site does not spare it, the one at a tmux."""
     idle = rig.sit_down(SPARING, "nlp1")

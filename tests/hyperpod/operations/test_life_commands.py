@@ -187,7 +187,7 @@ def test_killed_right_after_a_request_it_goes_on_where_it_was(
 def test_what_is_left_of_a_creation_that_was_given_up_is_deleted(command: Command, server: Server) -> None:
     """A stack that only has a plan, as one whose creation failed, has no template and may cost money."""
     command.without_upload()
-    server.rules(refuse=[{"action": "ExecuteChangeSet", "code": "LimitExceededException", "times": 9}])
+    server.rules(refuse=[{"action": "ExecuteChangeSet", "code": "AccessDenied", "times": 9}])
     assert command.run("create")[0] == 1
     server.rules()
     code, out, _ = command.run("delete", "--yes")
