@@ -20,7 +20,8 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError
 from hpctools.remote import own_name
 from hpctools.slurm.client import SlurmClient
-from hpctools.slurm.limits import Limits, read_limits
+from hpctools.slurm.limits import Limits
+from hpctools.slurm.limits_asked import read_limits
 from hpctools.slurm.types import Partition
 from hpctools.submit import suffix
 from hpctools.submit.budget import ask_budget

@@ -74,7 +74,7 @@ def _sizes(intent: Intent) -> NodeSizes | None:
     path = intent.settings.get("elastic-policy")
     if path is None:
         return intent.nodes
-    from hpctools.submit.plan import agreed_sizes
+    from hpctools.submit.fitting import agreed_sizes
     from hpctools.submit.policy_file import read_policy  # slow to import: YAML with line numbers
 
     return agreed_sizes(intent.nodes, read_policy(Path(path)))

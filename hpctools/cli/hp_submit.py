@@ -132,7 +132,7 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
         _warn_of_misplaced_range(intent)
         return _submit_plain(intent, invocation.flags, from_afar=slurm.from_afar)
     from hpctools.cli.elastic_submission import submit_elastic
-    from hpctools.slurm.limits import read_limits
+    from hpctools.slurm.limits_asked import read_limits
 
     return submit_elastic(intent, invocation.flags, slurm.connect, slurm.limits or read_limits)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from hpctools.elastic.policy import ElasticPolicy
 from hpctools.elastic.spec import MODES, RunSpec
 from hpctools.elastic_qos import ELASTIC_QOS
-from hpctools.errors import SubmitError, UsageError
+from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Limits
 from hpctools.slurm.types import Partition
-from hpctools.submit import batch, inheritance, torchrun
+from hpctools.submit import batch, fitting, inheritance, torchrun
 from hpctools.submit.allowance import check_allowance, check_each_qos, replica_minutes
 from hpctools.submit.arrays import Array, parse_array, with_index
 from hpctools.submit.budget import Budget, check_budget
@@ -25,7 +25,6 @@ from hpctools.submit.plain import command_name
 from hpctools.submit.preemption import any_replica_first, short_grace, takers_of, who_may_preempt
 from hpctools.submit.preloading import preload_of
 from hpctools.submit.request import Request
-from hpctools.submit.script import command_launcher, launchers
 from hpctools.submit.times import is_unlimited, minutes_of
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 # Without the #SBATCH lines of the user's script, which may ask for what only the first job can have.
 _NEXT_BASELINE = "next-baseline.sh"
-_LIVE_ONLY = ("crash", "nonFinite", "lossSpike", "slowRank", "rules")
 
 
 @dataclass(frozen=True)
@@ -106,12 +104,13 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     """
     inheritance.check_options(intent)
     intent = torchrun.unwrapped(intent)
-    _check_saving(intent, facts.policy)
-    _check_launchers(intent)
+    fitting.check_saving(intent, facts.policy)
+    runs_command = intent.command or intent.effective("wrap") is not None
+    fitting.check_launchers(intent, _command(intent, Path()) if runs_command else ())
     preload_of(intent, facts.policy)
-    sizes = agreed_sizes(intent.nodes, facts.policy)
+    sizes = fitting.agreed_sizes(intent.nodes, facts.policy)
     array = _array(intent)
-    _check_places(facts.policy, array)
+    fitting.check_places(facts.policy, array)
     request = _request(intent, sizes, facts, array)
     asked = intent.effective("partition")
     check_each_qos(request, facts.limits, lambda each: _check_cluster(each, asked, facts))
@@ -136,7 +135,7 @@ def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:
         SubmitError, UsageError: as `plan_elastic`, which is called first.
     """
     intent = torchrun.unwrapped(intent)
-    request = _request(intent, agreed_sizes(intent.nodes, facts.policy), facts)
+    request = _request(intent, fitting.agreed_sizes(intent.nodes, facts.policy), facts)
     asked = (who_may_preempt, short_grace, any_replica_first)
     told = [ask(request, facts.limits) for ask in asked] if facts.limits else []
     if facts.partitions is not None:
@@ -147,63 +146,6 @@ def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:
 def _array(intent: Intent) -> Array | None:
     asked = next((option for option in reversed(intent.all_options) if option.name == "array"), None)
     return None if asked is None else parse_array(asked.value or "", asked.place)
-
-
-def _check_saving(intent: Intent, policy: PolicyFile | None) -> None:
-    if intent.settings.get("elastic-mode") != "restart":
-        return
-    if policy and policy.checkpoint:
-        raise SubmitError(
-            f"{policy.place('checkpoint')}: checkpoint: is for the loaders of hpctools.elastic, and in "
-            "restart mode a script saves by itself",
-            "leave the section out, or train with elastic.Loader, without --elastic-mode=restart or torchrun",
-        )
-    if policy:
-        _check_rules(policy)
-    if "resume" in intent.settings:
-        raise UsageError(
-            "--resume is for checkpoints of hpctools.elastic, and in restart mode a script has its own",
-            "leave it out: the script goes on from what it finds where it saves",
-        )
-
-
-def _check_rules(policy: PolicyFile) -> None:
-    """What nothing in restart mode could ever meet would be trusted in vain."""
-    stated = policy.recovery.get("metrics") or {}
-    for name in (name for name in _LIVE_ONLY if stated.get(name) not in (None, False, [])):
-        why = "every crash restarts the ranks" if name == "crash" else "nobody tells numbers of the loop"
-        raise SubmitError(
-            f"{policy.place(f'metrics.{name}')}: metrics.{name} does nothing in restart mode, where {why}",
-            "leave it out; runPolicy.restartPolicy says how often ranks are restarted, and "
-            "logMonitoringConfiguration watches lines that the script prints",
-        )
-
-
-def agreed_sizes(asked: NodeSizes | None, policy: PolicyFile | None) -> NodeSizes:
-    """The sizes that `--nodes` and the policy file together ask for.
-
-    Raises:
-        UsageError: neither says any, or one contradicts the other.
-        SubmitError: the file has settings for a size that the run never has.
-    """
-    stated = policy.sizes if policy else ()
-    place = policy.place("elasticPolicy") if policy else ""
-    if asked is None:
-        if not stated:
-            raise UsageError(
-                f"{place}: nothing says how many nodes the run may have",
-                "give minReplicas and maxReplicas there, or --nodes MIN:MAX",
-            )
-        return NodeSizes(stated)
-    if stated and not set(asked.totals) <= set(stated):
-        allowed = ", ".join(map(str, stated))
-        raise UsageError(
-            f"--nodes {asked} does not fit {place}, which allows {allowed}",
-            "leave out --nodes, or take of these sizes",
-        )
-    if policy and not stated:
-        policy.check_sizes(asked.totals)
-    return asked
 
 
 def _run(
@@ -296,18 +238,6 @@ def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str
     )
 
 
-def _check_places(policy: PolicyFile | None, array: Array | None) -> None:
-    """Runs that saved in one place would go on from each other's checkpoints, and remove them."""
-    if policy is None or array is None or len(array.indices) < 2 or not policy.checkpoint.get("folder"):
-        return
-    raise SubmitError(
-        f"{policy.place('checkpoint.folder')}: checkpoint.folder is one place, and the runs of --array would "
-        "go on from each other's checkpoints there, and remove them",
-        "leave it out: each run saves in its own folder; or give elastic.Checkpoint(folder=...) in the "
-        "script, with $HPCTOOLS_ARRAY_INDEX in it",
-    )
-
-
 def _minutes(intent: Intent) -> int | None:
     asked = intent.effective("time")
     return None if asked is None else minutes_of(asked)
@@ -367,24 +297,6 @@ def _files(
     if intent.script:
         files.append(BatchFile("script", intent.script.text))
     return tuple(files)
-
-
-def _check_launchers(intent: Intent) -> None:
-    remedy = (
-        "the agent starts your program once per worker, so start the program itself; a script for torchrun "
-        "runs in restart mode: hp-submit --nodes MIN:MAX -- torchrun SCRIPT"
-    )
-    wrap = intent.effective("wrap")
-    found = command_launcher(_command(intent, Path())) if intent.command or wrap is not None else None
-    if found:
-        raise SubmitError(f"{found} starts processes itself, which an elastic run's agent does", remedy)
-    for launcher in launchers(intent.script) if intent.script else ():
-        name = intent.script.name if intent.script else ""
-        raise SubmitError(
-            f"{name} line {launcher.line}: {launcher.name} starts processes itself, which an elastic "
-            "run's agent does",
-            remedy,
-        )
 
 
 def _default_name(intent: Intent) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hpctools.errors import CommandError, UnreachableError
-from hpctools.slurm import limits, run
-from hpctools.slurm.limits import Account, Bounds, PartitionTimes, Precedence, parse_limits, read_limits
+from hpctools.slurm import limits_asked, run
+from hpctools.slurm.limits import Account, Bounds, PartitionTimes, Precedence
+from hpctools.slurm.limits_asked import parse_limits, read_limits
 
 RECORDED = Path(__file__).resolve().parents[1] / "recorded"
 WEIGHTS = {"cpu": 8.33, "gres/gpu": 100.0}
@@ -277,7 +278,7 @@ def test_a_slurmdbd_that_does_not_answer_is_an_error_and_no_wait(monkeypatch):
             )
         return run.Completed(tuple(argv), 0, "", "")
 
-    monkeypatch.setattr(limits.run, "run", refuse)
+    monkeypatch.setattr(limits_asked.run, "run", refuse)
     with pytest.raises((CommandError, UnreachableError), match="sacctmgr"):
         read_limits("nlp1")
 
