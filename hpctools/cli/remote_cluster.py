@@ -55,7 +55,7 @@ def _find_paramiko() -> None:
 
 
 def _without_paramiko(why: str) -> CommandError:
-    remedy = "install it: pip install 'hpctools[remote]'"
+    remedy = "install it: pip install 'paramiko>=5'"
     return CommandError(f"--cluster needs paramiko: {why}", argv=("hp-submit",), code=None, remedy=remedy)
 
 

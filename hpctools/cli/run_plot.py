@@ -103,7 +103,7 @@ def drawing(course: Course, title: str, limits: tuple[int, int], form: str) -> b
         from matplotlib.figure import Figure
     except ImportError as error:
         raise HpctoolsError(
-            f"a plot needs matplotlib: {error}", "pip install 'hpctools[plot]', or read the run as --json"
+            f"a plot needs matplotlib: {error}", "pip install matplotlib, or read the run as --json"
         ) from None
     out = BytesIO()
     heights = [_PANEL, _PANEL, _PANEL, 0.3 + _ROW * max(1, len(course.marks))]

@@ -21,6 +21,7 @@ LONE = Group(0, 0, 1, None)
 
 RUN_DIR = "HPCTOOLS_RUN_DIR"
 WORKER = "HPCTOOLS_WORKER"
+_OF_TORCHRUN, _WORLD = "TORCHELASTIC_RUN_ID", "WORLD_SIZE"
 _begun: list[Session] = []  # the session of this process, if it is in a run
 
 
@@ -239,9 +240,11 @@ def session_from(
 
     Raises:
         UnreachableError: the coordinator does not answer.
-        ElasticError: the run's folder names none, or this process has a session.
+        ElasticError: the run's folder names none, this process has a session, or it is one of several that
+            torchrun (or restart mode) has started.
     """
     if RUN_DIR not in environ:
+        _check_alone(environ)
         return LoneSession()
     if _begun:
         raise ElasticError(
@@ -255,3 +258,14 @@ def session_from(
     folder = RunFolder(Path(environ[RUN_DIR]))
     _begun.append(RunSession(folder, environ.get(WORKER, "worker"), state, progress))
     return _begun[0]
+
+
+def _check_alone(environ: Mapping[str, str]) -> None:
+    """Each of torchrun's processes would train by itself, and all would write the same files."""
+    count = environ.get(_WORLD, "1")
+    if _OF_TORCHRUN in environ and count != "1":
+        raise ElasticError(
+            f"torchrun has started {count} of this process, and each loader would be a training of its own",
+            "start the script with python: hp-submit --nodes MIN:MAX --ntasks-per-node N -- python SCRIPT; "
+            "restart mode and torchrun are for scripts without hpctools.elastic's loaders",
+        )

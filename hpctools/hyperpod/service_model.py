@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hpctools.errors import HpctoolsError
 
 Operation = Literal["CreateCluster", "UpdateCluster"]
-_REMEDY = "install it with the extra: pip install 'hpctools[aws]'"
+_REMEDY = "install it: pip install boto3"
 
 
 @lru_cache(maxsize=1)

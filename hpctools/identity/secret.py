@@ -48,7 +48,7 @@ def _from_aws(arn: str) -> str:
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
         raise HpctoolsError(
-            f"the directory's password is in {arn}, and boto3 is not installed", "pip install 'hpctools[aws]'"
+            f"the directory's password is in {arn}, and boto3 is not installed", "pip install boto3"
         ) from None
     try:
         client: Any = boto3.client("secretsmanager", region_name=arn.split(":")[3])

@@ -296,6 +296,20 @@ def test_a_second_loader_in_a_run_is_refused(tmp_path: Path, monkeypatch: pytest
         loader_for(linear())
 
 
+def test_torchruns_processes_are_no_trainings_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trained by itself, without a word, and all wrote the same files."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    loader_for(linear())
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(
+        ElasticError, match=r"torchrun has started 4 of this .*; start the script with python"
+    ):
+        loader_for(linear())
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")  # srun's, or a habit
+    loader_for(linear())
+
+
 def test_what_the_policy_says_of_the_present_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six workers of two a node are three nodes."""
     assert loader_for(linear()).scale_config == {}

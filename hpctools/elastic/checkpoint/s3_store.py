@@ -38,7 +38,7 @@ try:
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 except ImportError as missing:
     raise ElasticError(
-        f"checkpoints in {S3} need boto3: {missing}", "pip install 'hpctools[aws]', or give a folder"
+        f"checkpoints in {S3} need boto3: {missing}", "pip install boto3, or give a folder"
     ) from None
 
 PART_BYTES = 16 << 20

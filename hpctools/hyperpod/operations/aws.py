@@ -257,7 +257,7 @@ def connect(region: str | None, patience: Patience = Patience()) -> Aws:
     except ImportError:
         raise HpctoolsError(
             "boto3, which speaks with AWS, is missing",
-            "install it with the extra: pip install 'hpctools[aws]'",
+            "install it: pip install boto3",
         ) from None
     from botocore.exceptions import BotoCoreError, NoRegionError
 
