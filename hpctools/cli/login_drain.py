@@ -113,7 +113,7 @@ def drain(
         _drain_now(words, name, course.words(None))
         report = follow(words, course, tell, time.monotonic, time.sleep)
     show(report.as_json() | {"node": name} if as_json else f"{name}: {report}\n")
-    if report.left:
+    if not report.is_empty:
         raise SystemExit(1)
 
 
@@ -134,9 +134,14 @@ def undrain(node: str | None, here: bool) -> None:
         still = " but by the service's word it takes none" if found["draining"] else ""
         show(f"{found['node']} is no longer drained here{still}\n")
         return
-    name = _named(node)
-    if not put_drain(find_service(os.environ), name, draining=False, why=""):
+    name, service = _named(node), find_service(os.environ)
+    if not put_drain(service, name, draining=False, why=""):
         _tell_unknown(name)
+    nodes = service.ask("GET", "/v1/login/nodes")["nodes"]
+    if any(each["name"] == name and each["state"] == "draining" for each in nodes):
+        here = "there is a word of its own, to be taken back on it: hpctools login undrain --here"
+        show(f"{name} is no longer drained by the service, and still drained: {here}\n")
+        return
     show(f"{name} takes sessions again\n")
 
 

@@ -78,6 +78,7 @@ class Report:
     Attributes:
         at_first, left_by_themselves, ended, left: sessions.
         seconds: that it took.
+        silent: nothing was heard of the node at last: nobody knows who is there.
     """
 
     at_first: int
@@ -85,12 +86,20 @@ class Report:
     ended: int
     left: int
     seconds: float
+    silent: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known that nobody is there."""
+        return not self.left and not self.silent
 
     def __str__(self) -> str:
         one = "" if self.at_first == 1 else "s"
         words = f"{self.at_first} session{one} at first, {self.left_by_themselves} left by themselves"
         ended = f", {self.ended} ended at the deadline" if self.ended else ""
         left = f", {self.left} still there" if self.left else "; nobody is left"
+        if self.silent:
+            left = f"; it is silent, and who is there is not known ({self.left} when it was last heard)"
         return f"{words}{ended}{left} ({round(self.seconds)} s)"
 
     def as_json(self) -> dict[str, Any]:
@@ -154,7 +163,7 @@ class _Wait:
             self._tell(Shown(len(present), Counter(present.values())))
             self._last = present
         if (told is not None and not present) or self._is_over(passed):
-            return _report(self._seen, self._asked, set(present), passed)
+            return self._report(set(present), passed, silent=told is None)
         if self._course.deadline is not None and passed >= self._course.deadline:
             self._end(present, passed)
         elif (words := self._course.words(passed)) != self._said:
@@ -191,8 +200,14 @@ class _Wait:
                 "answer; until it answers nobody is reminded or ended"
             )
         if self._course.timeout is not None and passed >= self._course.timeout:
-            return _report(self._seen, self._asked, set(self._last or {}), passed)
+            return self._report(set(self._last or {}), passed, silent=True)
         return None
+
+    def _report(self, present: set[int], passed: float, *, silent: bool) -> Report:
+        left = self._seen - self._asked - present
+        return Report(
+            len(self._seen), len(left), len(self._asked - present), len(present), passed, silent=silent
+        )
 
     def _hear(self, passed: float) -> None:
         self._answered = passed
@@ -204,7 +219,3 @@ class _Wait:
         """People have time from when they were ended, not from a deadline that nobody could keep."""
         given_up = self._ending_since is not None and passed >= self._ending_since + _AFTER_DEADLINE
         return given_up or (self._course.timeout is not None and passed >= self._course.timeout)
-
-
-def _report(seen: set[int], asked: set[int], present: set[int], passed: float) -> Report:
-    return Report(len(seen), len(seen - asked - present), len(asked - present), len(present), passed)

@@ -82,6 +82,8 @@ class DataBucket(Model):
 class CheckpointBucket(DataBucket):
     """A bucket for checkpoints, versioned, and copied to another region where asked for."""
 
+    name: BucketName | None = None
+    """The bucket's name, unique in the world; `<cluster>-checkpoints-<account>-<region>` when left out."""
     replicate_to: RegionName | None = None
     """A region that gets a copy of every object; none when left out."""
     replica_key: KeyArn | None = None

@@ -131,6 +131,16 @@ def somebody_gets_in(site: Site) -> Iterator[Finding]:
         )
 
 
+def one_group_of_targets(site: Site) -> Iterator[Finding]:
+    """Login nodes register with one target group, so that the stack's own stays empty beside another one."""
+    if site.lifecycle.login_balance is not None and site.aws and site.aws.login.load_balancer:
+        yield site.source.warning(
+            ("lifecycle", "login_balance"),
+            "another target group beside aws.login.load_balancer",
+            "one of them: login nodes register with this one, and nobody gets through the stack's balancer",
+        )
+
+
 WARNINGS: tuple[Warn, ...] = (
     state_is_shared,
     departments_have_partitions,
@@ -141,5 +151,6 @@ WARNINGS: tuple[Warn, ...] = (
     groups_are_read,
     locked_accounts_stay_out,
     somebody_gets_in,
+    one_group_of_targets,
     *GPU_WARNINGS,
 )

@@ -128,7 +128,7 @@ def test_a_session_that_is_gone_keeps_no_other_open(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_drain_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = FakeService({"node": "login-1"})
+    service = FakeService({"node": "login-1"}, {"node": "login-1"}, {"nodes": [NODE]})
     told = call(monkeypatch, service, "drain", "login-1", "--message", "new\x1bkernel")
     assert told == ("login-1 takes no new sessions\n", 0)
     body = {"draining": True, "why": "newkernel"}
@@ -137,11 +137,19 @@ def test_a_drain_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert service.asked[1][2] == {"draining": False, "why": ""}
 
 
+def test_a_node_that_is_drained_by_its_own_word_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said to take sessions again."""
+    nodes = {"nodes": [{**NODE, "name": "login-2"}, {**NODE, "name": "login-1", "state": "draining"}]}
+    told = call(monkeypatch, FakeService({"node": "login-1"}, nodes), "undrain", "login-1")
+    here = "there is a word of its own, to be taken back on it: hpctools login undrain --here"
+    assert told == (f"login-1 is no longer drained by the service, and still drained: {here}\n", 0)
+
+
 def test_a_node_that_nobody_has_heard_of_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mostly its name is another one; it is drained before it comes all the same."""
     warning = "hpctools: warning: no node called login-1.uni has told of itself"
     for words, done in (("drain", "takes no new sessions"), ("undrain", "takes sessions again")):
-        service = FakeService({"node": "login-1.uni", "known": False})
+        service = FakeService({"node": "login-1.uni", "known": False}, {"nodes": []})
         told, code = call(monkeypatch, service, words, "login-1.uni")
         assert (code, warning in told, f"login-1.uni {done}\n" in told) == (0, True, True)
 
@@ -160,6 +168,7 @@ def test_a_drain_that_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code == 0
     assert {**found, "seconds": 0} == {
         "node": "login-1", "at_first": 1, "left_by_themselves": 1, "ended": 0, "left": 0, "seconds": 0,
+        "silent": False,
     }  # fmt: skip
     assert clock.monotonic() == 15.0
 

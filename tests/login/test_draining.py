@@ -111,7 +111,21 @@ def test_a_node_that_says_nothing_is_not_empty() -> None:
     assert report == Report(1, 1, 0, 0, 40.0)
     assert [each.count for each in shown] == [1, 0]
     report, _ = wait(Silent({1: 1e9}), Course("", timeout=30.0))
-    assert report == Report(1, 0, 0, 1, 30.0)
+    assert report == Report(1, 0, 0, 1, 30.0, silent=True)
+
+
+@pytest.mark.parametrize("course", [Course("", timeout=30.0), Course("", deadline=60.0)])
+def test_of_a_node_that_was_never_heard_nobody_says_that_it_is_empty(course: Course) -> None:
+    """Whoever reboots it would reboot it with people on it."""
+
+    class Mute(MadeNode):
+        def sessions(self) -> Mapping[int, str] | None:  # type: ignore[override]
+            return None
+
+    report, _ = wait(Mute({1: 1e9}), course)
+    assert (report.left, report.silent, report.is_empty) == (0, True, False)
+    assert "nobody is left" not in str(report)
+    assert "who is there is not known (0 when it was last heard)" in str(report)
 
 
 def test_who_was_not_known_at_the_deadline_is_ended_when_their_node_tells_of_them_again() -> None:
@@ -184,7 +198,7 @@ def test_a_service_that_stays_away_is_given_up() -> None:
         wait(node, Course("", deadline=100.0))
     assert node.now == 5.0 + SILENCE_SECONDS
     report, _ = wait(restarting({1: 1e9}, 10.0, 1e9), Course("", timeout=60.0))
-    assert (report.left, report.seconds) == (1, 60.0)
+    assert (report.left, report.seconds, report.silent) == (1, 60.0, True)
 
 
 def test_nobody_waits_beyond_the_timeout() -> None:

@@ -1,5 +1,7 @@
 """What works but may surprise: each warning, with its line, and the site that does not give it."""
 
+from pathlib import Path
+
 import pytest
 
 from hpctools.site import loads, warnings
@@ -18,6 +20,7 @@ tiers:
   normal: {priority: 1, default: true}
   other: {priority: 2}
 """
+EXAMPLES = Path(__file__).parents[2] / "slurm-conf/examples"
 GEO = "  - {name: geo, members: [bob]}\n"
 
 
@@ -82,6 +85,23 @@ def test_an_ordinary_site_has_none() -> None:
 )
 def test_each_warning_has_its_line(text: str, warning: str) -> None:
     assert told(text) == [warning]
+
+
+BALANCED = """\
+lifecycle:
+  login_balance:
+    target_group: arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/uni/0123456789abcdef
+"""
+
+
+def test_login_nodes_are_behind_one_balancer() -> None:
+    """The example of a university had two, and nobody behind the stack's."""
+    example = (EXAMPLES / "university/site.yaml").read_text()
+    with_another = told(example.replace("lifecycle:\n", BALANCED, 1))
+    found = [each for each in with_another if "login_balance" in each]
+    assert not [each for each in told(example) if "login_balance" in each]
+    assert len(found) == 1
+    assert "lifecycle.login_balance: warning: found another target group beside aws.login.load_b" in found[0]
 
 
 def test_a_site_that_was_built_in_code_has_no_lines() -> None:

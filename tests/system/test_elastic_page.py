@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from tests.system.harness import Cluster, until
 from tests.system.page import DOCS, blocks
@@ -101,15 +102,19 @@ def elastic(cluster: Cluster, person: str, command: str) -> str:
 @pytest.mark.slow
 def test_the_first_loop_before_and_after(cluster: Cluster, person: str) -> None:
     """The job that grew on the way prints, to the last digit, the losses of one process."""
-    before, after = loops(PAGE, FIRST)
+    before, after, writing = loops(PAGE, FIRST)
     cluster.give(person, "plain.py", AROUND + PLAIN_MODEL + before)
-    cluster.give(person, "train.py", AROUND + PLAIN_MODEL + after)
+    cluster.give(person, "train.py", "\n".join([AROUND + PLAIN_MODEL + after, "import os", writing]))
     assert len(re.findall(r"^loss \d\.\d{4}$", alone(cluster, person, "plain.py"), re.MULTILINE)) == 150
     expected = losses(alone(cluster, person, "train.py"))
     assert len(expected) == 150
     command = re.search(r"`(hp-submit [^`]*-- python train\.py)` makes it elastic", (DOCS / PAGE).read_text())
     assert command
+    written = cluster.home(person) / "model.pt"
+    written.unlink()  # what the one process has written
     assert losses(elastic(cluster, person, command[1])) == expected
+    assert torch.load(written)
+    assert [each.name for each in written.parent.glob("model.pt*")] == ["model.pt"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from hpctools.hyperpod.stack.buckets import bucket_arn, lifecycle_bucket_name
 from hpctools.hyperpod.stack.context import Context
 from hpctools.hyperpod.stack.intrinsic import Json, Part, arn, attribute, ref, resource, sub
 from hpctools.hyperpod.stack.network import place
-from hpctools.hyperpod.stack.roles import allow, role, token_of_login_nodes
+from hpctools.hyperpod.stack.roles import allow, balance_of_login_nodes, role, token_of_login_nodes
 from hpctools.hyperpod.stack.security import SSH, group, group_id, rule
 from hpctools.site.aws_access import LoadBalancer, LoginScaling
 
@@ -158,7 +158,8 @@ def _instance_role(context: Context) -> Json:
     secret = identity.bind.secret.aws_secret if identity and identity.bind else None
     if secret is not None:
         statements.append(allow(["secretsmanager:GetSecretValue"], [secret]))
-    return role(context, ["ec2.amazonaws.com"], [*statements, *token_of_login_nodes(context)])
+    own = [*token_of_login_nodes(context), *balance_of_login_nodes(context)]
+    return role(context, ["ec2.amazonaws.com"], [*statements, *own])
 
 
 _FIRST_BOOT = """\
@@ -183,7 +184,9 @@ for _ in $(seq 180); do
   sleep 10
 done
 [ -n "$source" ] || { echo "PARAMETER never said where the scripts are" >&2; exit 1; }
-install -d -m 0700 /opt/hpctools /opt/hpctools/lifecycle
+# Where the image has people's commands in it, everybody enters it.
+[ -d /opt/hpctools ] || install -d -m 0755 /opt/hpctools
+install -d -m 0700 /opt/hpctools/lifecycle
 aws s3 cp --recursive --only-show-errors "$source" /opt/hpctools/lifecycle
 exec bash /opt/hpctools/lifecycle/on_create.sh
 """

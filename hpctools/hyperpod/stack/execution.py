@@ -19,7 +19,14 @@ from hpctools.hyperpod.stack.buckets import (
 from hpctools.hyperpod.stack.context import Context
 from hpctools.hyperpod.stack.intrinsic import Json, Part, arn, attribute, ref, resource
 from hpctools.hyperpod.stack.network import place
-from hpctools.hyperpod.stack.roles import allow, document, role, token_of_login_nodes
+from hpctools.hyperpod.stack.roles import (
+    allow,
+    balance_of_login_nodes,
+    balance_on,
+    document,
+    role,
+    token_of_login_nodes,
+)
 
 _SAGEMAKER = "sagemaker.amazonaws.com"
 _LOGS = "/aws/sagemaker/Clusters"
@@ -136,12 +143,8 @@ def _controller(context: Context) -> list[Json]:
 
 def _login(context: Context) -> list[Json]:
     """A login node reads its agent's token, puts itself on the balancer's list, and takes itself off."""
-    made = token_of_login_nodes(context)
-    if context.aws.login.load_balancer is None or context.aws.login.scaling is not None:
-        return made
-    changed = ["elasticloadbalancing:DeregisterTargets", "elasticloadbalancing:RegisterTargets"]
-    return [
-        *made,
-        allow(changed, [ref("LoginTargets")]),
-        allow(["elasticloadbalancing:DescribeTargetHealth"], ["*"]),
-    ]
+    made = [*token_of_login_nodes(context), *balance_of_login_nodes(context)]
+    entry = context.aws.login
+    if context.site.lifecycle.login_balance is None and entry.load_balancer and not entry.scaling:
+        made += balance_on(ref("LoginTargets"))
+    return made

@@ -37,6 +37,18 @@ def token_of_login_nodes(context: Context) -> list[Json]:
     return [allow(["secretsmanager:GetSecretValue"], [secret])] if secret else []
 
 
+def balance_of_login_nodes(context: Context) -> list[Json]:
+    """What lets a login node register with the target group that the site names, if it names one."""
+    stated = context.site.lifecycle.login_balance
+    return balance_on(stated.target_group) if stated is not None else []
+
+
+def balance_on(group: Any) -> list[Json]:
+    """Rights to put oneself on a target group's list, and to take oneself off."""
+    changed = ["elasticloadbalancing:DeregisterTargets", "elasticloadbalancing:RegisterTargets"]
+    return [allow(changed, [group]), allow(["elasticloadbalancing:DescribeTargetHealth"], ["*"])]
+
+
 def document(statements: Sequence[Json]) -> Json:
     """A policy of these statements."""
     return {"Version": POLICY_VERSION, "Statement": list(statements)}

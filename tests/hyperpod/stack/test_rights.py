@@ -11,6 +11,7 @@ import pytest
 
 from hpctools.hyperpod.stack import copies, infrastructure
 from hpctools.identity.run_as import run_as_policy, run_as_statements
+from hpctools.site.lifecycle import LoginBalance
 from tests.hyperpod.stack.sites import example, largest, smallest
 
 # Actions for which AWS has no resource to name (Service Authorization Reference, "Resource types": empty).
@@ -134,6 +135,22 @@ def test_a_compute_node_can_read_no_password_and_move_no_login_node() -> None:
     }
     assert "secretsmanager:GetSecretValue" in actions_of("university", "ControllerRole")
     assert "s3:PutObject" not in actions_of("university", "ControllerRole")
+
+
+@pytest.mark.parametrize("role", ["LoginRole", "LoginInstanceRole"])
+def test_a_login_node_may_register_where_the_site_says(role: str) -> None:
+    """A step of theirs does it; AWS refused it with each target group but the stack's."""
+    target = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/uni/0123456789abcdef"
+    site = largest()
+    lifecycle = site.lifecycle.model_copy(update={"login_balance": LoginBalance(target_group=target)})
+    template = infrastructure(site.model_copy(update={"lifecycle": lifecycle}))
+    (policy,) = template["Resources"][role]["Properties"]["Policies"]
+    granted = [
+        each["Resource"]
+        for _, each in statements([policy])
+        if "elasticloadbalancing:RegisterTargets" in as_list(each["Action"])
+    ]
+    assert granted == [[target]]
 
 
 def test_nodes_cannot_change_their_own_scripts() -> None:
