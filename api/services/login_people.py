@@ -13,9 +13,10 @@ from hpctools.budget.tree import BudgetSite
 class People:
     """What a principal may do for whom.
 
-    Login nodes and administrators may everything. A person who signed in, or has a token of their own, may do
-    so for themselves; whoever reads an account may ask where its people are to log in, and whoever writes to
-    it sees and ends their sessions.
+    Administrators may everything; login nodes may ask where anybody is to log in, and no more: whoever has a
+    shell on one may come by its token. A person who signed in, or has a token of their own, may do so for
+    themselves; whoever reads an account may ask where its people are to log in, and whoever writes to it sees
+    and ends their sessions.
     """
 
     principal: Principal
@@ -25,7 +26,7 @@ class People:
     @property
     def all(self) -> bool:
         """Whether they may everything for everybody."""
-        return self.principal.has("login")
+        return self.principal.has("admin")
 
     @property
     def user(self) -> str | None:
@@ -34,7 +35,7 @@ class People:
 
     def may_place(self, user: str) -> bool:
         """Whether they may ask for a node for somebody."""
-        return self._is(user) or self._may("read", user)
+        return self.principal.has("login") or self._is(user) or self._may("read", user)
 
     def may_end(self, user: str) -> bool:
         """Whether they may see and end somebody's sessions."""

@@ -245,6 +245,17 @@ def test_a_head_sees_and_ends_the_sessions_of_their_people_only(sqlite_service: 
     assert entry["before"] == {"user": "nlp1", "node": "login-1", "claim": "1-1", "kind": "ssh"}
 
 
+def test_a_login_nodes_token_sees_and_ends_nobodys_sessions(sqlite_service: Any, agent: Any) -> None:
+    """Whoever has a shell on a login node may come by it, and could have logged everybody out."""
+    report(agent, 1, session())
+    assert agent.get("/v1/login/sessions").json()["sessions"] == []
+    assert agent.get("/v1/login/sessions?user=nlp1").status_code == 403
+    (number,) = (each["id"] for each in all_sessions(sqlite_service))
+    assert agent.delete(f"/v1/login/sessions/{number}").status_code == 404
+    placed = agent.post("/v1/login/sessions", json={"user": "nlp1"})
+    assert (placed.status_code, placed.json()["node"]) == (201, "login-1")
+
+
 def test_a_persons_own_token_sees_and_ends_their_sessions_and_nobody_elses(
     sqlite_service: Any, agent: Any
 ) -> None:
