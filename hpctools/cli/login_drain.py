@@ -139,8 +139,8 @@ def undrain(node: str | None, here: bool) -> None:
         _tell_unknown(name)
     nodes = service.ask("GET", "/v1/login/nodes")["nodes"]
     if any(each["name"] == name and each["state"] == "draining" for each in nodes):
-        here = "there is a word of its own, to be taken back on it: hpctools login undrain --here"
-        show(f"{name} is no longer drained by the service, and still drained: {here}\n")
+        own_word = "there is a word of its own, to be taken back on it: hpctools login undrain --here"
+        show(f"{name} is no longer drained by the service, and still drained: {own_word}\n")
         return
     show(f"{name} takes sessions again\n")
 
