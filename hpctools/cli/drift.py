@@ -54,7 +54,7 @@ def drift(
     \b
     Example:  hpctools drift --prometheus /var/lib/node_exporter/hpctools.prom
     """
-    applied = None if site_file else last_applied(state)
+    applied = None if site_file else last_applied(state, folder)
     if applied is None:
         made = plan_for(find_target(site_file, folder, facts_file))
     else:
@@ -72,18 +72,20 @@ def drift(
     return 3 if made.unknown else 0 if made.empty else 1
 
 
-def last_applied(state: Path) -> Applied | None:
+def last_applied(state: Path, folder: Path | None = None) -> Applied | None:
     """The configuration that is in force; None when nothing was applied, or we may not read it.
 
-    After a rollback it is that of the change whose files and accounts came back.
+    After a rollback it is that of the change whose files and accounts came back. Of a killed change it is
+    whichever of its files are in force.
     """
     from hpctools.conf.accounts import AccountTree
     from hpctools.conf.apply.history import History
+    from hpctools.conf.apply.recovery import closed_records
     from hpctools.conf.apply.return_to import configuration, trail
 
     history = History(state)
     try:
-        made = trail(history.records())
+        made = trail(closed_records(history, folder))
         if not made:
             return None
         cluster = made[-1].cluster

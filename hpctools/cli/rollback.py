@@ -43,14 +43,28 @@ def rollback(
     from hpctools.conf.apply.return_to import chosen
 
     history = History(state)
-    record = chosen(history.records(), number)
-    commands, request = _request(history, record, discard_edits=discard_edits, wait=wait)
+    records = _changes(history, folder, wait)
+    record = chosen(records, number)
+    last = records[-1].number
+    commands, request = _request(history, record, after=last, discard_edits=discard_edits, wait=wait)
     place = folder or Path(record.folder)
     return carry_out(request, commands, place, state, release=None, agreed=yes, as_json=as_json)
 
 
+def _changes(history: History, folder: Path | None, wait: float) -> list[Record]:
+    """All changes, once nobody makes one: what is before the last hangs on what becomes of that."""
+    from hpctools.conf.apply.lock import locked
+    from hpctools.conf.apply.recovery import closed_records
+    from hpctools.conf.apply.who import me
+
+    if history.numbers():
+        with locked(history.lock, me(), command_line(), wait):
+            return closed_records(history, folder)
+    return []
+
+
 def _request(
-    history: History, record: Record, *, discard_edits: bool, wait: float
+    history: History, record: Record, *, after: int, discard_edits: bool, wait: float
 ) -> tuple[DaemonCommands, Request]:
     """The site and the facts of then: today's may be what somebody goes back from."""
     from hpctools.conf.apply import Request
@@ -77,6 +91,7 @@ def _request(
         discard_edits=discard_edits,
         documents=kept,
         back_to=record.number,
+        after=after,
         wait=wait,
     )
     return facts.daemons or site.cluster.daemons, request

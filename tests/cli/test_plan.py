@@ -190,6 +190,20 @@ def test_drift_compares_with_what_is_in_force(command: Command, folder: Path) ->
     assert command("drift", "--state", state, there=live(one))[0] == 1
 
 
+def test_drift_compares_with_whichever_files_of_a_killed_change_are_in_force(
+    command: Command, folder: Path
+) -> None:
+    """It compared with the change before also where the new files were in force."""
+    state = folder / "state"
+    one, two = (bundle(("max_time: 2-00", f"max_time: 1-0{hour}")) for hour in (1, 2))
+    applied(state, 1, one)
+    killed(state, 2, two)
+    for there in (one, two):
+        for file in there.files:
+            (folder / file.path).write_text(file.text)
+        assert command("drift", "--state", str(state), there=live(there)) == (0, "", "")
+
+
 def test_drift_knows_the_accounts_of_the_change_in_force(command: Command, folder: Path) -> None:
     state = folder / "state"
     fewer = bundle(("members: [dl1, dl2]", "members: [dl1]"))
@@ -241,3 +255,10 @@ def applied(
     history.prepare()
     documents = {accounts_name("after"): accounts_text(found.accounts), "site.yaml": ""}
     history.begin(record, {}, files, documents if kind == "apply" else {})
+
+
+def killed(state: Path, number: int, wanted: conf.Bundle) -> None:
+    """A change whose record is open: it was killed, or is under way."""
+    applied(state, number, wanted, in_force="before")
+    history = History(state)
+    history.update(replace(history.record(number), result=""))

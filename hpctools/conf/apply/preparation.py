@@ -11,7 +11,7 @@ from hpctools.conf.apply.generations import Generations
 from hpctools.conf.apply.history import History
 from hpctools.conf.apply.record import Record
 from hpctools.conf.apply.recovery import recover
-from hpctools.conf.apply.refusal import refuse_edits, refuse_stale
+from hpctools.conf.apply.refusal import refuse_edits, refuse_overtaken, refuse_stale
 from hpctools.conf.apply.request import Prospect, Request, concerns, unforeseen
 from hpctools.conf.plan.model import Need, Plan, Step
 from hpctools.errors import ApplyError, UnreachableError
@@ -76,12 +76,14 @@ def prepare(request: Request, generations: Generations, history: History, cluste
     """Look at everything, under the lock.
 
     Raises:
-        ApplyError: the change is refused: hand edits, a plan that no longer fits, another cluster's history.
+        ApplyError: the change is refused: hand edits, a plan that no longer fits, another cluster's history,
+            another change that came in between.
         UnreachableError: slurmdbd does not answer, or no daemon can be asked from here.
         HpctoolsError: something cannot be read.
     """
     cluster.planner.ready()
     last = recover(history, generations, cluster.daemons)
+    refuse_overtaken(request.after, last)
     known = _known(history, generations, last, request)
     names = {*(file.path for file in request.bundle.files), *generations.managed(), *known}
     before = fileset.read(generations.folder, names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from hpctools.conf.apply import fileset
 from hpctools.conf.apply.cluster import Daemons
@@ -55,6 +56,27 @@ def in_force(history: History, generations: Generations, record: Record) -> Side
     return "before" if fileset.differing(present, after) else "after"
 
 
+def as_closed(history: History, generations: Generations, record: Record) -> Record:
+    """A record as the next change will close it, for those who only look.
+
+    A change that is under way looks like a killed one: ask the lock.
+    """
+    return settled(record, in_force(history, generations, record), record.began) if record.open else record
+
+
+def closed_records(history: History, folder: Path | None = None) -> list[Record]:
+    """All changes, the oldest first, as the next change will find them; only the last one can be open.
+
+    Args:
+        folder: the configuration folder; what the last change says when None.
+    """
+    records = history.records()
+    if records:
+        generations = Generations(folder or Path(records[-1].folder))
+        records[-1] = as_closed(history, generations, records[-1])
+    return records
+
+
 def unfinished(history: History, generations: Generations) -> Record | None:
     """A killed change that nobody has gone on from yet, for those who only look; None when there is none.
 
@@ -63,8 +85,7 @@ def unfinished(history: History, generations: Generations) -> Record | None:
     last = history.last()
     if last is None:
         return None
-    if last.open:
-        last = settled(last, in_force(history, generations, last), last.began)
+    last = as_closed(history, generations, last)
     return last if last.owed or last.result == "interrupted" else None
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hpctools.conf.apply import fileset
 from hpctools.conf.apply.fileset import FileSet
+from hpctools.conf.apply.record import Record
 from hpctools.conf.plan.model import Change, Plan
 from hpctools.errors import ApplyError
 
@@ -53,6 +54,23 @@ def refuse_moved(planned: FileSet, present: FileSet) -> None:
             f"{', '.join(names)} changed while this change was prepared, by hand or from another host that"
             " shares the folder; nothing has changed",
             "run the same again: it plans anew",
+        )
+
+
+def refuse_overtaken(known: int | None, last: Record | None) -> None:
+    """Refuse what was chosen among changes to which another has been added since.
+
+    Args:
+        known: the number of the last change then; None where nothing was chosen.
+        last: the last change now.
+
+    Raises:
+        ApplyError: another change came in between.
+    """
+    if known is not None and last is not None and last.number != known:
+        raise ApplyError(
+            f"another change came in between (change {last.number}); nothing has changed",
+            "run the same again",
         )
 
 

@@ -30,6 +30,8 @@ class Request:
         expected: the plan that was shown and agreed to before; None to take the plan as it is now.
         documents: what the history keeps beside the change, by name (`site.yaml`).
         back_to: the change whose configuration a rollback brings back.
+        after: the last change that whoever asks knew of; refused where another has come since. None does not
+            look.
         wait: seconds to wait for another change to end.
         gpus: what the site says of the GPUs of each node that has any; explains why a node is refused.
     """
@@ -45,6 +47,7 @@ class Request:
     expected: Plan | None = None
     documents: Mapping[str, str] = field(default_factory=dict)
     back_to: int | None = None
+    after: int | None = None
     wait: float = 0.0
     gpus: Mapping[str, Gpus] = field(default_factory=dict)
 
