@@ -118,7 +118,7 @@ class Daemons(Protocol):
         ...
 
     def taking_jobs(self, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Those of the nodes that are not drained."""
+        """Those of the nodes on which a job may begin: neither drained nor out of service (DOWN, FAIL)."""
         ...
 
     def drain(self, nodes: Sequence[str], reason: str) -> None:
@@ -126,7 +126,7 @@ class Daemons(Protocol):
         ...
 
     def resume(self, nodes: Sequence[str]) -> None:
-        """Let jobs onto drained nodes again."""
+        """Let jobs onto drained nodes again; what else keeps jobs from them (DOWN, FAIL) stays."""
         ...
 
 

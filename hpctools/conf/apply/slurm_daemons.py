@@ -25,6 +25,9 @@ _STOP_SECONDS = 90.0
 # slurmctld knows these, but no slurmd of theirs could answer.
 _ABSENT = re.compile(r"POWER(ED|ING)_(DOWN|UP)|NOT_RESPONDING|DOWN|UNKNOWN|FUTURE|PLANNED_DOWN|\*|~|#|%")
 
+# No job begins on these; all but the first were taken out of service by somebody, or by slurmctld.
+_OUT_OF_SERVICE = {"DRAIN", "DOWN", "FAIL", "ERROR", "FUTURE", "UNKNOWN"}
+
 
 @dataclass(frozen=True)
 class _Node:
@@ -40,6 +43,11 @@ class _Node:
     @property
     def sick(self) -> bool:
         return "INVAL" in self.state
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether it is neither drained nor out of service; one that is powered down is started for a job."""
+        return not set(re.split(r"\W+", self.state)) & _OUT_OF_SERVICE
 
 
 class SlurmDaemons:
@@ -137,7 +145,7 @@ class SlurmDaemons:
 
     def taking_jobs(self, nodes: Sequence[str]) -> tuple[str, ...]:
         """See Daemons."""
-        return tuple(node.name for node in _nodes(nodes) if "DRAIN" not in node.state)
+        return tuple(node.name for node in _nodes(nodes) if node.takes_jobs)
 
     def drain(self, nodes: Sequence[str], reason: str) -> None:
         """See Daemons."""
@@ -145,10 +153,13 @@ class SlurmDaemons:
             _ask("scontrol", "update", f"nodename={fold(nodes)}", "state=drain", f"reason={reason}")
 
     def resume(self, nodes: Sequence[str]) -> None:
-        """See Daemons."""
+        """See Daemons.
+
+        Not by state=resume: that would also bring nodes back that somebody has set DOWN or FAIL meanwhile.
+        """
         drained = [node.name for node in _nodes(nodes) if "DRAIN" in node.state]
         if drained:
-            _ask("scontrol", "update", f"nodename={fold(drained)}", "state=resume")
+            _ask("scontrol", "update", f"nodename={fold(drained)}", "state=undrain")
 
     def _tell(self, argv: Sequence[str], step: Step, limit: float) -> None:
         try:

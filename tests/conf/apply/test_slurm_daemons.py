@@ -1,0 +1,54 @@
+"""Nodes that are drained for a change: only those that take jobs, and back to what they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpctools.conf.apply.slurm_daemons import SlurmDaemons
+from hpctools.site.daemons import DaemonCommands
+
+STATES = {
+    "IDLE": True,
+    "MIXED+PLANNED": True,
+    "ALLOCATED+COMPLETING": True,
+    "IDLE+CLOUD+POWERED_DOWN": True,
+    "IDLE+POWER_DOWN": True,
+    "IDLE+NOT_RESPONDING": True,
+    "IDLE*": True,
+    "IDLE+DRAIN": False,
+    "DOWN": False,
+    "DOWN*": False,
+    "DOWN+CLOUD+POWERED_DOWN": False,
+    "ALLOCATED+FAIL": False,
+    "ERROR": False,
+    "FUTURE": False,
+    "UNKNOWN+NOT_RESPONDING": False,
+}
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scontrol that shows what `nodes` says; the file that gets what it is told to update."""
+    script = f'if [ "$1" = update ]; then echo "$*" >>{tmp_path}/told; else cat {tmp_path}/nodes; fi'
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path / "told"
+
+
+@pytest.mark.parametrize(("state", "takes"), STATES.items())
+def test_who_takes_no_jobs_is_not_drained(state: str, takes: bool, told: Path) -> None:
+    """A node that somebody had set DOWN got our reason, and was IDLE after the change."""
+    told.with_name("nodes").write_text(f"NodeName=n1 State={state} ThreadsPerCore=1 Reason=power [root@x]\n")
+    assert SlurmDaemons(DaemonCommands(), 1).taking_jobs(["n1"]) == (("n1",) if takes else ())
+
+
+def test_a_drain_is_taken_back_and_nothing_else(told: Path) -> None:
+    """state=resume makes a DOWN node IDLE, and clears FAIL (update_node in Slurm's node_mgr.c)."""
+    states = ("IDLE+DRAIN", "DOWN+DRAIN", "DOWN", "IDLE")
+    lines = [f"NodeName=n{number} State={state} Weight=1" for number, state in enumerate(states, 1)]
+    told.with_name("nodes").write_text("\n".join(lines) + "\n")
+    SlurmDaemons(DaemonCommands(), 4).resume(["n1", "n2", "n3", "n4"])
+    assert told.read_text() == "update nodename=n[1-2] state=undrain\n"
