@@ -68,16 +68,28 @@ class LivePlanner:
             state=self._state(),
             coming=_names(wanted),
         )
-        # slurmctld remembers jobs for minutes after their end, and from 24.11 on ends them once more.
-        unfinished = {job.id for job in self._live.jobs} if self._live else set()
-        lost = tuple(job for job in verdict.lost_jobs if job in unfinished)
+        lost = self._unfinished(verdict.lost_jobs)
         return Boot(tuple(_told(problem) for problem in verdict.problems), lost)
 
+    def _unfinished(self, jobs: tuple[int, ...]) -> tuple[int, ...]:
+        """Those that can be lost: slurmctld remembers jobs for minutes after their end, and ends them again.
+
+        All of them where the queue could not be read: rather named than missed.
+        """
+        if self._live is None or not self._live.queue_read:
+            return jobs
+        unfinished = {job.id for job in self._live.jobs}
+        return tuple(job for job in jobs if job in unfinished)
+
     def _state(self) -> Path | None:
-        """slurmctld's state folder, as it says itself."""
+        """slurmctld's state folder, as it says itself; of one that is down, as its files say."""
+        from hpctools.conf.preflight import live_state, read_folder
+
         running = self._live.running if self._live else None
         place = running.settings.get("statesavelocation") if running else None
-        return Path(place.value) if place else None
+        if place is not None:
+            return Path(place.value)
+        return live_state(read_folder(self._folder), self._folder) if self._folder.is_dir() else None
 
 
 def _told(problem: Problem) -> str:

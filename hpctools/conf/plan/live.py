@@ -52,6 +52,7 @@ class Live:
         groups: the groups of people whose jobs wait, where they count and are known.
         later: waits for `accounts`, and for why they are not known, where slurmdbd has not answered yet.
         reservations: the accounts that each reservation names.
+        queue_read: whether `jobs` are all there are; else slurmctld did not tell them.
     """
 
     disk: OnDisk
@@ -65,6 +66,7 @@ class Live:
     groups: Mapping[str, frozenset[str]] = field(default_factory=dict)
     later: Callable[[], Known] | None = None
     reservations: Reservations = field(default_factory=dict)
+    queue_read: bool = True
 
     def complete(self) -> Live:
         """The same with slurmdbd's answers; waits for them."""

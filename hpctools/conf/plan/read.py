@@ -85,6 +85,7 @@ def read(
         groups_of(people),
         cache(lambda: _accounts(known, cluster)),
         queue.reservations,
+        queue.jobs_told,
     )
     return live.complete() if wait else live
 
@@ -112,6 +113,7 @@ class _Controller(NamedTuple):
     demands: Mapping[int, Demand] = {}
     used: Mapping[Holder, Used] = {}
     reservations: Mapping[str, frozenset[str]] = {}
+    jobs_told: bool = False
 
 
 def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) -> _Controller:
@@ -146,7 +148,9 @@ def _controller(pool: ThreadPoolExecutor, ask: Ask, wanted: AccountTree | None) 
         lambda: read_reservations(reserved.result()), "reservations for accounts that go are not looked at"
     )
     told = (*silence, *no_jobs, *no_demands, *no_used, *no_reservations)
-    return _Controller(shown, told, jobs or (), demands or {}, used or {}, reservations or {})
+    return _Controller(
+        shown, told, jobs or (), demands or {}, used or {}, reservations or {}, jobs is not None
+    )
 
 
 def _usage_queries(wanted: AccountTree | None) -> Iterator[tuple[str, ...]]:
