@@ -8,7 +8,7 @@ from dataclasses import replace
 from hpctools.conf.apply import fileset
 from hpctools.conf.apply.fileset import FileSet
 from hpctools.conf.apply.record import Record
-from hpctools.conf.plan.model import Change, Plan
+from hpctools.conf.plan.model import Change, DisturbedJob, Plan
 from hpctools.errors import ApplyError
 
 
@@ -96,6 +96,31 @@ def refuse_stale(agreed: Plan, now: Plan) -> None:
         + ("" if not told else ":\n" + "\n".join(told)),
         "look at a new plan: hpctools plan --out FILE",
     )
+
+
+def refuse_begun(agreed: Plan, now: Plan) -> None:
+    """Refuse to disturb jobs that have begun since the plan was shown: nobody has agreed to that.
+
+    Args:
+        agreed: the plan that was shown.
+        now: the same, made anew.
+
+    Raises:
+        ApplyError: there is such a job.
+    """
+    named = {job.id for job in agreed.jobs if _runs(job)}
+    begun = [job for job in now.jobs if _runs(job) and job.id not in named]
+    if begun:
+        told = "\n".join(f"  job {job.id} of {job.user}: {job.why}" for job in begun)
+        raise ApplyError(
+            "jobs began while this change was prepared, and it would disturb them; nothing has changed:\n"
+            + told,
+            "run the same again: it plans anew",
+        )
+
+
+def _runs(job: DisturbedJob) -> bool:
+    return job.state != "PENDING" and not job.waits
 
 
 def _only(some: Iterable[Change], others: Iterable[Change]) -> list[Change]:

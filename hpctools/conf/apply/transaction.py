@@ -1,7 +1,8 @@
 """One change of a live cluster: all of it or nothing, and a record of it.
 
-    lock -> recover -> plan -> refuse or agree -> preflight -> lock the folder -> record -> stage, drain
-         -> add accounts -> switch all files at once -> load them -> verify -> settle accounts -> done
+    lock -> recover -> plan -> refuse -> preflight -> agree -> lock the folder -> look at jobs again
+         -> record -> stage, drain -> add accounts -> switch all files at once -> load them -> verify
+         -> settle accounts -> done
 
 Whatever fails after the record has begun is taken back, with the reason (`taking_back.py`).
 """
@@ -22,7 +23,7 @@ from hpctools.conf.apply.lock import locked
 from hpctools.conf.apply.preparation import Prepared, prepare
 from hpctools.conf.apply.progress import Parts, Progress
 from hpctools.conf.apply.record import Phase
-from hpctools.conf.apply.refusal import refuse_moved
+from hpctools.conf.apply.refusal import refuse_begun, refuse_moved
 from hpctools.conf.apply.request import Outcome, Prospect, Request
 from hpctools.conf.apply.taking_back import take_back
 from hpctools.conf.telling import unfailing
@@ -70,6 +71,7 @@ def change(
         lost = _preflight(prepared, parts)
         agree(prepared.prospect(lost))
         with _folder_locked(prepared, generations):
+            _look_again(prepared, parts)
             return _carry_out(prepared, parts)
 
 
@@ -97,6 +99,15 @@ def _preflight(prepared: Prepared, parts: Parts) -> tuple[int, ...]:
             "correct the site file; `hpctools preflight` tells more",
         )
     return boot.lost_jobs
+
+
+def _look_again(prepared: Prepared, parts: Parts) -> None:
+    """Plan once more, without another boot: preflight and question take time, and jobs begin meanwhile."""
+    if prepared.first_start or not prepared.plan.changes:
+        return
+    parts.doing("looking at jobs again")
+    request = prepared.request
+    refuse_begun(prepared.plan, parts.cluster.planner.plan(request.bundle, prune=request.prune))
 
 
 def _carry_out(prepared: Prepared, parts: Parts) -> Outcome:

@@ -12,7 +12,7 @@ from hpctools.conf.apply import Boot, Cluster, Generations, History, Outcome, Pr
 from hpctools.conf.apply.cluster import Pause
 from hpctools.conf.apply.who import Who
 from hpctools.conf.bundle import Bundle, File
-from hpctools.conf.plan.model import Change, FileChange, Need, Plan, Step
+from hpctools.conf.plan.model import Change, DisturbedJob, FileChange, Need, Plan, Step
 from hpctools.errors import ApplyError, CommandError, UnreachableError
 
 NAMES = ("cgroup.conf", "slurm.conf", "slurmdbd.conf")
@@ -45,6 +45,7 @@ class StandIn:
         seen: what it was told, in order.
         same: files whose new text means what the old one means.
         going: files that the plan finds to be ours and without use.
+        disturbed: jobs that a change disturbs, as the plan tells.
         passed_on: what it takes that slurmctld passes on what slurmdbd was told.
         at: called before each thing that it is told, with its name; may raise or kill.
     """
@@ -58,6 +59,7 @@ class StandIn:
     lost: tuple[int, ...] = ()
     mute: str = ""
     jobs: tuple[int, ...] = ()
+    disturbed: tuple[DisturbedJob, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     same: tuple[str, ...] = ()
     passed_on: Need = Need.LIVE
@@ -145,7 +147,8 @@ class StandIn:
         digest = str(hash((tuple(sorted(self.loaded.items())), tuple(sorted(self.people)))))
         files = tuple(FileChange(name, "", "", meaning=False) for name in self.same)
         files += tuple(FileChange(name, "", None) for name in self.going if (self.etc / name).exists())
-        return Plan("c", "22.05.8", str(self.etc), tuple(changes), files, unknown=unknown, digest=digest)
+        where = ("c", "22.05.8", str(self.etc))
+        return Plan(*where, tuple(changes), files, self.disturbed, unknown=unknown, digest=digest)
 
     def preflight(self, wanted: Bundle) -> Boot:
         self._told("preflight")
