@@ -77,8 +77,11 @@ def change(
 
 @contextmanager
 def _folder_locked(prepared: Prepared, generations: Generations) -> Iterator[None]:
-    """Keep out other hosts that share the configuration folder, and not the history with our lock."""
-    if not prepared.switches:
+    """Keep out other hosts that share the configuration folder, and not the history with our lock.
+
+    A folder that was never taken over, and is not now, stays as it is.
+    """
+    if not (prepared.switches or generations.store.is_dir()):
         yield
         return
     request = prepared.request

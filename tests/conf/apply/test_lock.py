@@ -63,10 +63,13 @@ def test_another_host_that_shares_the_folder_is_kept_out(cluster: StandIn) -> No
     with locked(Generations(cluster.etc).lock(), ADA, "hpctools apply"):
         with pytest.raises(LockedError, match="another change is under way: hpctools apply by ada"):
             Elsewhere(cluster.root).apply(bundle("newer"), discard_edits=True)
-        # People are slurmdbd's matter, which takes them one after the other.
-        Elsewhere(cluster.root).apply(bundle("new", "tom"))
+        # Of two changes of people at once, one that fails would take the other's back.
+        with pytest.raises(LockedError, match="another change is under way: hpctools apply by ada"):
+            Elsewhere(cluster.root).apply(bundle("new", "tom"))
     assert sorted(str(path) for path in cluster.etc.rglob("*")) == before
-    assert cluster.files == texts(bundle("new"))
+    assert (cluster.files, cluster.people) == (texts(bundle("new")), {"eva"})
+    Elsewhere(cluster.root).apply(bundle("new", "tom"))
+    assert cluster.people == {"eva", "tom"}
 
 
 def test_what_another_host_applied_meanwhile_is_not_overwritten(cluster: StandIn) -> None:
