@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +48,7 @@ choose. docs/site-file.md explains each key."""
 @click.option(
     "--facts-out",
     type=click.Path(path_type=Path),
-    help="Write a facts file here: the addresses and ports of single daemons, if they have any.",
+    help="Write a facts file here: addresses and ports of single daemons, cgroup v1.",
 )
 @click.option("--force", is_flag=True, help="Replace the files of --out and --facts-out.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -75,15 +75,17 @@ def import_(
         if path is not None:
             _check_place(path, force=force)
     existing = read_existing(folder, dump=dump, qos=qos, ask=_ask, release=_release(release))
-    known = _facts(folder)
+    assumed = _stated(folder)
+    known = assumed or Facts(cgroup=_cgroup())
     taken = take_over(existing, known, HEADING.format(cluster=existing.accounts.clusters[0]))
     if out is not None:
         save(out, taken.text)
     if facts_out is not None:
         save(facts_out, dump_facts(taken.facts))
     _tell(taken, out, as_json=as_json)
-    if _places(taken.facts) != _places(known) and facts_out is None:
-        click.echo(_FACTS_HINT, err=True)
+    if facts_out is None:
+        for hint in _facts_hints(taken.facts, assumed or Facts()):
+            click.echo(f"{hint}: write it with --facts-out {folder / FACTS_FILE}", err=True)
     if taken.facts.storage_password and not known.storage_password:
         click.echo(_PASSWORD_HINT, err=True)
 
@@ -94,18 +96,24 @@ def _check_place(path: Path, *, force: bool) -> None:
         raise UsageError(f"{path} exists", "name another file, or replace it with --force")
 
 
-_FACTS_HINT = f"daemons have addresses or ports of their own: write them with --facts-out {FACTS_FILE}"
-
-
 _PASSWORD_HINT = (
     "the database password is in no file that was written: put it into one of mode 0600, "
     f"and name that as storage_password_file in {FACTS_FILE}"
 )
 
 
-def _facts(folder: Path) -> Facts:
+def _stated(folder: Path) -> Facts | None:
+    """The facts that a plan will find there; None when there is no such file."""
     path = folder / FACTS_FILE
-    return load_facts(path) if path.exists() else Facts(cgroup=_cgroup())
+    return load_facts(path) if path.exists() else None
+
+
+def _facts_hints(found: Facts, assumed: Facts) -> Iterator[str]:
+    """What a plan will not know without a facts file, and would therefore change."""
+    if _places(found) != _places(assumed):
+        yield "daemons have addresses or ports of their own, which is a fact"
+    if found.cgroup != assumed.cgroup:
+        yield f"nodes are taken to have cgroups {found.cgroup}, as this host has, and not {assumed.cgroup}"
 
 
 def _cgroup() -> Literal["v1", "v2", "none"]:

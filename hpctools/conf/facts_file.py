@@ -22,6 +22,8 @@ FACTS_FILE = "facts.yaml"
 """Its usual name, in the configuration folder."""
 
 _PASSWORD_FILE = "storage_password_file"  # noqa: S105
+# Not `{}`, below which no line can be added.
+_NOTHING = "# Nothing yet: add lines such as `cgroup: v1` (docs/plan.md, facts).\n"
 _APART = ("slurm_version", "storage_password")
 _KINDS = {name: kind for name, kind in get_type_hints(Facts).items() if name not in _APART}
 
@@ -54,7 +56,7 @@ def dump_facts(facts: Facts) -> str:
     if facts.slurm_version is not None:
         kept["slurm_version"] = spell_release(facts.slurm_version)
     head = "# What there is beside the site file: release, addresses, ports. hpctools reads it each time.\n"
-    return head + (yaml.safe_dump(kept, sort_keys=True, width=100) if kept else "{}\n")
+    return head + (yaml.safe_dump(kept, sort_keys=True, width=100) if kept else _NOTHING)
 
 
 def _plain(value: Any) -> Any:

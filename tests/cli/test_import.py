@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,19 @@ def test_two_files_are_written(tmp_path: Path) -> None:
     words = [*WORDS, "--out", names[0], "--facts-out", names[1]]
     assert CliRunner().invoke(import_, words).exit_code == 0
     assert [Path(name).read_text().startswith("#") for name in names] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "options", "told"),
+    [("v1", [], True), ("v1", ["--facts-out", "facts.yaml"], False), ("v2", [], False)],
+)
+def test_cgroup_v1_is_for_the_facts_file_since_a_plan_takes_v2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, options: list[str], told: bool
+) -> None:
+    """The plan after it wanted cgroup/v2 on nodes that have none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["hpctools.cli.import_"], "_cgroup", lambda: cgroup)
+    done = CliRunner().invoke(import_, [*WORDS, "--out", "site.yaml", *options])
+    hint = f"have cgroups v1, as this host has, and not v2: write it with --facts-out {CLOUD}/facts.yaml"
+    assert (done.exit_code, hint in done.stderr) == (0, told)
+    assert not options or "\ncgroup: v1\n" in Path("facts.yaml").read_text()

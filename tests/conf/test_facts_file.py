@@ -47,6 +47,13 @@ def test_a_password_is_never_written_and_comes_from_a_file_of_its_own(tmp_path: 
         load_facts(facts)
 
 
+def test_to_a_file_that_says_nothing_yet_a_line_can_be_added(tmp_path: Path) -> None:
+    """After `{}` every line was no valid YAML."""
+    path = tmp_path / "facts.yaml"
+    path.write_text(f"{dump_facts(Facts())}cgroup: v1\n")
+    assert load_facts(path) == Facts(cgroup="v1")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
