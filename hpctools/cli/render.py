@@ -21,7 +21,7 @@ _MOST_WARNINGS = 5
 @click.command()
 @click.argument("site", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Write the files into this folder.")
-@click.option("--slurm", "release", help="The Slurm release to render for, if not the site's (22.05).")
+@click.option("--slurm", "release", help="The Slurm release (default: the site's, else 24.11).")
 @click.option("--cgroup", type=click.Choice(["v1", "v2", "none"]), default="v2", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def render(

@@ -77,7 +77,9 @@ def find_target(site_file: Path | None, folder: Path | None, facts_file: Path | 
     facts = _facts(facts_file, place)
     installed = installed_release()
     facts = facts if facts.slurm_version or not installed else replace(facts, slurm_version=installed)
-    return Target(site, path, place, facts, compile(site, facts), tuple(_warnings(site, facts)))
+    bundle = compile(site, facts)
+    warnings = (*_warnings(site, facts), *_of_other_hosts(bundle, path))
+    return Target(site, path, place, facts, bundle, warnings)
 
 
 def _usual_site(folder: Path | None) -> Path:
@@ -124,3 +126,13 @@ def _warnings(site: Site, facts: Facts) -> Iterator[str]:
     if site.unread_accounts:
         accounts = ", ".join(sorted(site.unread_accounts))
         yield f"the directory was not read for {accounts}: nobody leaves them until `hpctools identity sync`"
+
+
+def _of_other_hosts(bundle: Bundle, site: Path) -> Iterator[str]:
+    """Neither plan nor apply reads or writes another host's files."""
+    for host, files in bundle.elsewhere.items():
+        names = ", ".join(file.path for file in files)
+        yield (
+            f"{names} belongs on {host}, and is neither compared nor written: "
+            f"`hpctools render {site} --out DIR` writes DIR/{host}/{names}"
+        )

@@ -67,6 +67,17 @@ def test_nothing_differs(command: Command, folder: Path) -> None:
     assert command("drift", "--state", str(folder / "none")) == (0, "", "")
 
 
+def test_a_file_for_another_host_is_named_with_the_way_to_have_it(command: Command, folder: Path) -> None:
+    """slurmdbd on a host of its own: nobody said that its file is neither compared nor written."""
+    site = folder / "site.yaml"
+    site.write_text(site.read_text().replace("host: ctl-1  ", "host: db-1  "))
+    told = (
+        "slurmdbd.conf belongs on db-1, and is neither compared nor written: "
+        f"`hpctools render {site} --out DIR` writes DIR/db-1/slurmdbd.conf"
+    )
+    assert told in json.loads(command("plan", "--json")[1])["warnings"]
+
+
 def test_changes_are_told_and_end_with_1_only_when_that_is_asked(command: Command) -> None:
     there = live(bundle(DRIFTED))
     code, text, error = command("plan", there=there)
