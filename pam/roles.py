@@ -51,8 +51,9 @@ class Place:
 def additions(role: str, settings: Settings, place: Place) -> Additions:
     """The rules of a role.
 
-    `closed` is for a node that cannot tell which role it has: administrators only. `guard` is for services by
-    which people who are in already open another session, such as su: it stays in the job.
+    `closed` is for controllers, and for a node that is not set up yet or cannot tell which role it has:
+    administrators only. `guard` is for services by which people who are in already open another session, such
+    as su: it stays in the job.
     """
     return _MAKERS[role](settings, place)
 
@@ -125,9 +126,9 @@ def _asked(settings: Settings) -> list[str]:
 
 def _closed(settings: Settings, place: Place) -> Additions:
     del place
-    text = "This node is not set up yet: only administrators may log in."
+    text = "Only administrators may log in on this node."
     rules = [f"[default=ignore]\tpam_echo.so {text}", "requisite\tpam_deny.so"]
-    return Additions("node without a role: administrators only", tuple(_behind("account", settings, rules)))
+    return Additions("administrators only", tuple(_behind("account", settings, rules)))
 
 
 _MAKERS: dict[str, Callable[[Settings, Place], Additions]] = {

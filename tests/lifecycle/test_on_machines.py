@@ -65,7 +65,13 @@ def test_a_worker_whose_site_states_no_access_is_not_left_closed(machines: Hosts
     """03-closed let administrators in alone; the rules of a compute node have taken its place."""
     stack = machines["gpu-1"].read("/etc/pam.d/sshd")
     assert stack.count("# hpctools: begin") == 1
-    assert ("pam_slurm_adopt.so" in stack, "only administrators may log in" in stack) == (True, False)
+    assert ("pam_slurm_adopt.so" in stack, "Only administrators may log in" in stack) == (True, False)
+
+
+def test_a_controller_lets_administrators_in_alone(controller: Host) -> None:
+    stack = controller.read("/etc/pam.d/sshd")
+    assert stack.count("# hpctools: begin") == 1
+    assert "Only administrators may log in" in stack
 
 
 def test_what_somebody_changed_comes_back_and_what_they_added_stays(controller: Host) -> None:

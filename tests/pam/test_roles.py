@@ -36,7 +36,7 @@ account	[success=ignore default=die]	pam_exec.so quiet stdout /bin/sh -c [/p/ses
 """
 CLOSED = f"""\
 {ADMINISTRATORS.format(5, 4, 3, 2)}\
-account	[default=ignore]	pam_echo.so This node is not set up yet: only administrators may log in.
+account	[default=ignore]	pam_echo.so Only administrators may log in on this node.
 account	requisite	pam_deny.so
 """
 

@@ -32,7 +32,7 @@ class Node:
         self.settings.write_text(json.dumps({"version": 1, "access": {"administrators": {"users": ["ada"]}}}))
 
     def step(
-        self, verb: str, role: str, python: str = "/usr/bin/python3"
+        self, verb: str, role: str, python: str = "/usr/bin/python3", **more: str
     ) -> subprocess.CompletedProcess[str]:
         environment = {
             "PATH": os.environ["PATH"],
@@ -41,6 +41,7 @@ class Node:
             "HPCTOOLS_SETTINGS": str(self.settings),
             "HPCTOOLS_ROOT": str(self.root),
             "HPCTOOLS_PYTHON": python,
+            **more,
         }
         argv = [str(ROOT / "lifecycle-scripts/steps/80-pam"), verb]
         return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=30, check=False)
@@ -61,7 +62,12 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.mark.parametrize(
     ("role", "rule"),
-    [("compute", "pam_slurm_adopt.so"), ("login", "session-limit"), ("unknown", "pam_deny.so")],
+    [
+        ("compute", "pam_slurm_adopt.so"),
+        ("login", "session-limit"),
+        ("controller", "pam_deny.so"),
+        ("unknown", "pam_deny.so"),
+    ],
 )
 def test_check_do_check(node: Node, role: str, rule: str) -> None:
     assert node.step("check", role).returncode == 1
@@ -84,14 +90,34 @@ def test_a_node_that_no_longer_knows_its_role_keeps_its_stack(node: Node) -> Non
     assert node.step("do", "compute").returncode == 0  # a replaced node with another role
 
 
+def test_a_controller_gets_the_administrators_of_the_site_as_it_is_now(node: Node) -> None:
+    """Those of a node without a role stay; whoever is no administrator any more must be out of a controller."""
+    node.step("do", "unknown")
+    access = {"administrators": {"users": ["cleo"]}}
+    node.settings.write_text(json.dumps({"version": 1, "access": access}))
+    assert node.step("check", "unknown").returncode == 0
+    assert node.step("check", "controller").returncode == 1
+    assert node.step("do", "controller").returncode == 0
+    assert ("user = cleo" in node.stack(), "user = ada" in node.stack()) == (True, False)
+
+
+@pytest.mark.parametrize("role", ["compute", "controller"])
+def test_who_runs_the_steps_by_sudo_need_be_no_administrator(node: Node, role: str) -> None:
+    """As ssm-user is root by a line of /etc/sudoers.d: the node was left without its rules."""
+    done = node.step("do", role, SUDO_USER="daemon")
+    assert (done.returncode, "who runs this by sudo" in done.stdout + done.stderr) == (0, False)
+    assert node.step("check", role).returncode == 0
+
+
 @pytest.mark.parametrize("text", ["{", None])
 def test_a_fresh_node_whose_settings_cannot_be_read_is_closed_to_users(node: Node, text: str | None) -> None:
     node.settings.unlink() if text is None else node.settings.write_text(text)
     assert node.step("check", "unknown").returncode == 1
     assert node.step("do", "unknown").returncode == 0
-    assert "only administrators may log in" in node.stack()
-    failed = node.step("do", "compute")
-    assert (failed.returncode, "settings.json" in failed.stderr) == (1, True)
+    assert "Only administrators may log in" in node.stack()
+    for role in ("compute", "controller"):
+        failed = node.step("do", role)
+        assert (failed.returncode, "settings.json" in failed.stderr) == (1, True)
 
 
 def test_each_service_is_checked(node: Node) -> None:

@@ -95,7 +95,7 @@ def test_the_agents_keys_stay_the_agents(rig: Bootstrap) -> None:
 
 
 def test_who_gets_in_where_without_a_job(rig: Bootstrap) -> None:
-    for name in WORKERS:
+    for name in (*WORKERS, "controller-1"):
         assert refused(rig[name], "nlp2")
     for host in rig.nodes:
         assert refused(host, STRANGER)

@@ -99,6 +99,9 @@ def commanded(cluster: Hosts, followed: list[str]) -> list[str]:
 def test_every_command_of_the_page_up_to_the_first_job(cluster: Hosts, followed: list[str]) -> None:
     assert followed[-1].splitlines()[-2:] == ["worker-1", "worker-2"]
     assert "session-limit $PPID 4 0 " in cluster["login-1"].read("/etc/pam.d/sshd")
+    assert "# hpctools: begin" in cluster["worker-1"].read("/etc/pam.d/su")
+    assert cluster["ctl-1"].ssh("ben", "true", check=False).code != 0
+    assert cluster["ctl-1"].ssh("root", "true").code == 0
     _login_follows_the_job(cluster)
 
 
