@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpctools.cli.changing import carry_out, changing_options, command_line, node_count
-from hpctools.cli.target import Target, find_target, target_options
+from hpctools.cli.target import Target, own_target, target_options
 from hpctools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def apply(
     \b
     Example:  hpctools apply --yes /etc/slurm/site.yaml
     """
-    target = find_target(site_file, folder, facts_file)
+    target = own_target(site_file, folder, facts_file)
     for warning in target.warnings:
         click.echo(f"warning: {warning}", err=True)
     return carry_out(

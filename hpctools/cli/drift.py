@@ -11,7 +11,7 @@ import click
 from hpctools.cli.changing import state_option
 from hpctools.cli.output import save
 from hpctools.cli.plan import compared, plan_for
-from hpctools.cli.target import find_target, target_options
+from hpctools.cli.target import own_target, target_options
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.versions import parse_release
 
@@ -56,7 +56,7 @@ def drift(
     """
     applied = None if site_file else last_applied(state, folder)
     if applied is None:
-        made = plan_for(find_target(site_file, folder, facts_file))
+        made = plan_for(own_target(site_file, folder, facts_file))
     else:
         release = parse_release(applied.release)
         known = bool(applied.bundle.accounts.accounts)  # all that slurmdbd held then: what is more came since

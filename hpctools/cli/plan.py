@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpctools.cli.output import save
-from hpctools.cli.target import STATE_FOLDER, Target, find_target, target_options
+from hpctools.cli.target import STATE_FOLDER, Target, own_target, target_options
 
 if TYPE_CHECKING:
     from hpctools.conf.bundle import Bundle
@@ -58,7 +58,7 @@ def plan(
 
     usual = folder or Path("/etc/slurm")
     ahead = ask_ahead(usual)
-    target = find_target(site_file, folder, facts_file)
+    target = own_target(site_file, folder, facts_file)
     made = plan_for(target, prune=prune, ask=ahead if target.folder == usual else None)
     if out is not None:
         save(out, made.to_json(), 0o600)  # it holds the whole configuration

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hpctools.cli.changing import carry_out, changing_options, command_line, node_count
+from hpctools.cli.target import refuse_hyperpod
 
 if TYPE_CHECKING:
     from hpctools.conf.apply import History, Record, Request
@@ -80,6 +81,8 @@ def _request(
         for name, text in kept.items():
             Path(folder, name).write_text(text, encoding="utf-8")
         site, facts = load(Path(folder, SITE)), load_facts(Path(folder, FACTS))
+    if record.kind != "as found":  # what was found was HyperPod's own
+        refuse_hyperpod(site, facts)
     request = Request(
         bundle=configuration(history, record, Slurmdbd(record.cluster).read),
         nodes=node_count(site),

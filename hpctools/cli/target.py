@@ -82,6 +82,32 @@ def find_target(site_file: Path | None, folder: Path | None, facts_file: Path | 
     return Target(site, path, place, facts, bundle, warnings)
 
 
+def own_target(site_file: Path | None, folder: Path | None, facts_file: Path | None) -> Target:
+    """`find_target`, for what compares Slurm's files with the site's or writes them.
+
+    Raises:
+        UsageError: also when these files are HyperPod's.
+    """
+    found = find_target(site_file, folder, facts_file)
+    refuse_hyperpod(found.site, found.facts)
+    return found
+
+
+def refuse_hyperpod(site: Site, facts: Facts) -> None:
+    """Leave the files of HyperPod's agent alone: a whole slurm.conf of ours knows none of its nodes.
+
+    A sandbox, where GPUs are made up, runs such a site on files of its own.
+
+    Raises:
+        UsageError: the site is of HyperPod.
+    """
+    if site.cluster.provider == "hyperpod" and not facts.made_up_gpus:
+        raise UsageError(
+            f"{site.cluster.name} is on HyperPod, whose agent writes slurm.conf: nothing was changed",
+            "use `hpctools hyperpod update`, and bring its nodes the new scripts (docs/lifecycle.md)",
+        )
+
+
 def _usual_site(folder: Path | None) -> Path:
     path = usual_site(os.environ, folder)
     if not os.environ.get(SITE_VARIABLE) and not path.exists():

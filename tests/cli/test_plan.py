@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpctools import conf
 from hpctools.cli import main as cli
+from hpctools.cli import rollback
 from hpctools.conf.apply.fileset import StoredFile
 from hpctools.conf.apply.history import History, accounts_name, accounts_text
 from hpctools.conf.apply.record import Kind, Record, Side
@@ -22,6 +24,11 @@ from hpctools.conf.plan import Live, Plan
 from tests.conf.plan.stage import EARLY, REFERENCE, bundle, job, live
 
 Command = Callable[..., tuple[int, str, str]]
+OWN = ("provider: hyperpod", "provider: own")
+HYPERPOD = (
+    "hpctools: uni-gpu is on HyperPod, whose agent writes slurm.conf: nothing was changed; "
+    "use `hpctools hyperpod update`, and bring its nodes the new scripts (docs/lifecycle.md)\n"
+)
 DRIFTED = ("max_time: 2-00:00:00", "max_time: 1-12:00:00")
 
 
@@ -30,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     """A configuration folder with its site and its facts."""
     folder = tmp_path / "slurm"
     folder.mkdir()
-    (folder / "site.yaml").write_text(REFERENCE.read_text())
+    (folder / "site.yaml").write_text(REFERENCE.read_text().replace(*OWN))
     (folder / "facts.yaml").write_text(dump_facts(conf.Facts(slurm_version=EARLY, cgroup="v1")))
     return folder
 
@@ -177,6 +184,42 @@ def test_without_a_site_or_with_a_wrong_one(command: Command, folder: Path) -> N
     assert command("plan", str(REFERENCE), "--facts", str(folder / "no-facts.yaml"))[0] == 2
 
 
+@pytest.mark.parametrize(
+    "words", [("plan",), ("apply", "--yes"), ("drift",)], ids=lambda words: str(words[0])
+)
+def test_a_cluster_on_hyperpod_is_left_to_its_agent(
+    command: Command, folder: Path, words: tuple[str, ...]
+) -> None:
+    """Its slurm.conf was taken for edited, and replaced by one whose nodes are none of HyperPod's."""
+    (folder / "site.yaml").write_text(REFERENCE.read_text())
+    state = () if words == ("plan",) else ("--state", str(folder / "none"))
+    assert command(*words, *state) == (2, "", HYPERPOD)
+    assert not (folder / "slurm.conf").exists()
+
+
+def test_a_sandbox_is_compared_with_its_site_also_where_that_is_of_hyperpod(
+    command: Command, folder: Path
+) -> None:
+    """Somebody tries a change there, before nodes get it."""
+    (folder / "site.yaml").write_text(REFERENCE.read_text())
+    (folder / "facts.yaml").write_text(dump_facts(conf.Facts(EARLY, cgroup="v1", made_up_gpus=True)))
+    assert command("plan")[0] == 0
+
+
+def test_a_rollback_on_hyperpod_brings_back_what_was_found_there_and_nothing_of_ours(
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier release may have replaced the agent's files: that is the way back to them."""
+    brought: list[Any] = []
+    state = folder / "state"
+    for number, kind in ((0, "as found"), (1, "apply"), (2, "apply")):
+        applied(state, number, kind=kind, site=REFERENCE.read_text())  # type: ignore[arg-type]
+    monkeypatch.setattr("hpctools.conf.slurmdbd.Slurmdbd.read", lambda _: bundle().accounts)
+    monkeypatch.setattr(rollback, "carry_out", lambda request, *_, **__: brought.append(request))
+    assert command("rollback", "1", "--state", str(state)) == (2, "", HYPERPOD)
+    assert (command("rollback", "0", "--state", str(state))[0], len(brought)) == (0, 1)
+
+
 def test_drift_compares_with_what_is_in_force(command: Command, folder: Path) -> None:
     """Change 2 is in force, 3 was taken back, 4 brings 1 back, 6 what 4 did, 7 what was there before."""
     state = str(folder / "state")
@@ -255,6 +298,7 @@ def applied(
     kind: Kind = "apply",
     in_force: Side = "after",
     back_to: int | None = None,
+    site: str = "",
 ) -> None:
     """A change as apply remembers it: the files and the accounts that it left."""
     who = ("uni-gpu", "22.05.8", "/etc/slurm", "root", "ctl-1", "", "hpctools apply")
@@ -264,7 +308,7 @@ def applied(
     files = {file.path: StoredFile(file.path, file.text.encode(), file.mode, (0, 0)) for file in found.files}
     history = History(state)
     history.prepare()
-    documents = {accounts_name("after"): accounts_text(found.accounts), "site.yaml": ""}
+    documents = {accounts_name("after"): accounts_text(found.accounts), "site.yaml": site}
     history.begin(record, {}, files, documents if kind == "apply" else {})
 
 

@@ -47,7 +47,9 @@ def test_a_node_is_closed_when_a_step_fails_before_who_gets_in_is_settled(
     assert stack(node) == f"{OURS}closed\n"
     failing.unlink()
     assert node.run().returncode == 0
-    assert stack(node) == f"{OURS}{ROLES[address]}\n", "a site that states nothing of access leaves none closed"
+    assert stack(node) == f"{OURS}{ROLES[address]}\n", (
+        "a site that states nothing of access leaves none closed"
+    )
 
 
 @pytest.mark.parametrize("address", ROLES)

@@ -91,7 +91,7 @@ def test_a_node_that_no_longer_knows_its_role_keeps_its_stack(node: Node) -> Non
 
 
 def test_a_controller_gets_the_administrators_of_the_site_as_it_is_now(node: Node) -> None:
-    """Those of a node without a role stay; whoever is no administrator any more must be out of a controller."""
+    """Those of a node without a role stay; on a controller whoever is none any more must be out."""
     node.step("do", "unknown")
     access = {"administrators": {"users": ["cleo"]}}
     node.settings.write_text(json.dumps({"version": 1, "access": access}))

@@ -26,7 +26,14 @@ QUICK = ("--backoff", "0.05")
 # What each role has to do on an empty node of this site; all else is there already.
 STEPS = {
     CONTROLLER: {
-        *("03-closed", "10-mounts", "26-sssd", "30-accounting-database", "35-slurm-include", "45-slurm-daemons"),
+        *(
+            "03-closed",
+            "10-mounts",
+            "26-sssd",
+            "30-accounting-database",
+            "35-slurm-include",
+            "45-slurm-daemons",
+        ),
         *("47-agent-partitions", "50-associations", "55-follow-nodes"),
     },
     LOGIN: {"03-closed", "10-mounts", "26-sssd", "45-slurm-daemons", "65-ssh-keys", "80-pam"},
