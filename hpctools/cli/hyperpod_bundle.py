@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,10 +48,11 @@ def bundle(
     """Put the lifecycle scripts and a site's settings into one folder.
 
     The same site gives the same files. No secret is among them. `hpctools hyperpod upload` puts such a bundle
-    where HyperPod finds it; nodes of your own run its on_create.sh themselves.
+    where HyperPod finds it. Where the site's stack makes file systems, a database or a load balancer,
+    --outputs says where they are. Nodes of your own take settings and single steps of it (docs/identity.md).
 
     \b
-    Example:  hpctools hyperpod bundle site.yaml --out lifecycle
+    Example:  hpctools hyperpod bundle site.yaml --out lifecycle --outputs stack.json
     """
     from hpctools.hyperpod.bundle import write_bundle
 
@@ -96,7 +97,8 @@ def bundle_of(site: Site, outputs: Outputs | None, facts: Facts) -> NodeBundle:
     from hpctools.hyperpod import bundle as bundles
     from hpctools.hyperpod.payload import settings
 
-    _refuse_unknown_file_systems(site, outputs)
+    if outputs is None:
+        _refuse_unknown(site)
     slurm = _slurm_part(site, facts)
     told = settings(site, slurm, outputs, _agent_part(site))
     return bundles.bundle(told, slurm.files, _provisioning(site, outputs))
@@ -154,13 +156,29 @@ def _provisioning(site: Site, outputs: Outputs | None) -> dict[str, str]:
     return {PROVISIONING: rendered.files[PROVISIONING]} if rendered.provisioning is not None else {}
 
 
-def _refuse_unknown_file_systems(site: Site, outputs: Outputs | None) -> None:
-    made = [system.name for system in (site.aws.file_systems if site.aws else ()) if not system.existing]
-    if made and outputs is None:
+def _refuse_unknown(site: Site) -> None:
+    """What only the stack knows would be missing on the nodes without a word: mounts, database, balancer."""
+    unknown = " and ".join(_of_the_stack(site))
+    if unknown:
         raise UsageError(
-            f"nobody knows the addresses of the file systems {', '.join(made)} before their stack is there",
+            f"nobody knows {unknown} before the site's stack is there",
             "give what the stack gave out (--outputs)",
         )
+
+
+def _of_the_stack(site: Site) -> Iterator[str]:
+    """What the stack makes and the nodes have to be told."""
+    if site.aws is None:
+        return
+    made = [system.name for system in site.aws.file_systems if not system.existing]
+    if made:
+        yield f"the addresses of the file systems {', '.join(made)}"
+    stated = site.hyperpod is not None and site.hyperpod.accounting_database is not None
+    if site.aws.accounting_database is not None and not stated:
+        yield "the address of the accounting database"
+    login = site.aws.login
+    if login.load_balancer is not None and login.scaling is None and site.lifecycle.login_balance is None:
+        yield "the load balancer's list of login nodes"
 
 
 def release_of(text: str | None) -> tuple[int, ...] | None:

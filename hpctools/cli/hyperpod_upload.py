@@ -39,8 +39,9 @@ def upload(
 
     \b
     Examples:
-      hpctools hyperpod upload site.yaml
-      hpctools hyperpod render site.yaml --lifecycle "$(hpctools hyperpod upload site.yaml)"
+      hpctools hyperpod upload site.yaml --outputs stack.json
+      hpctools hyperpod render site.yaml --outputs stack.json \\
+        --lifecycle "$(hpctools hyperpod upload site.yaml --outputs stack.json)"
     """
     from hpctools.hyperpod.bundle import read_bundle
     from hpctools.site import load

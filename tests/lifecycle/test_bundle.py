@@ -147,6 +147,31 @@ def test_file_systems_that_are_not_there_yet_are_asked_for(tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
+BALANCER = "load_balancer: {allow_from: [10.0.0.0/8]}"
+SCALING = "scaling: {instance_type: m7i.2xlarge, image: ami-0123456789abcdef0}"
+TARGETS = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/login/0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("more", "elsewhere", "unknown"),
+    [
+        ("accounting_database: {}", "", "the address of the accounting database"),
+        (f"login: {{{BALANCER}}}", "", "the load balancer's list of login nodes"),
+        (f"login: {{{BALANCER}}}", f"lifecycle: {{login_balance: {{target_group: '{TARGETS}'}}}}\n", ""),
+        (f"login: {{{BALANCER}, {SCALING}}}", "", ""),
+    ],
+)
+def test_what_only_the_stack_knows_is_asked_for(
+    tmp_path: Path, more: str, elsewhere: str, unknown: str
+) -> None:
+    """Nodes set up a database of their own, and were on no balancer's list, without a word."""
+    site = tmp_path / "site.yaml"
+    site.write_text(f"{SITE}{elsewhere}aws: {{region: eu-central-1, file_systems: [], {more}}}\n")
+    code, said = made_by(site, "--out", tmp_path / "out")
+    assert (code, said.partition(" before ")[0]) == ((2, f"nobody knows {unknown}") if unknown else (0, said))
+    assert (tmp_path / "out").exists() is (not unknown)
+
+
 def test_what_the_stack_gave_out_comes_to_the_nodes() -> None:
     site = load(EXAMPLE)
     made = settings(site, SlurmPart({}), outputs(site))
