@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @life_options
 @click.option("--delete-data", is_flag=True, help="Delete file systems, buckets and databases, too.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask, not for the cluster's name either.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be lost.")
 def delete(
     site_file: Path, minutes: int, poll: float, as_json: bool, delete_data: bool, yes: bool, dry_run: bool
