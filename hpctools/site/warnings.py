@@ -131,6 +131,16 @@ def somebody_gets_in(site: Site) -> Iterator[Finding]:
         )
 
 
+def people_have_somewhere_to_log_in(site: Site) -> Iterator[Finding]:
+    """HyperPod's controllers let administrators in alone, and workers those who have a job there."""
+    if site.cluster.provider == "hyperpod" and not any(group.role == "login" for group in site.node_groups):
+        yield site.source.warning(
+            ("node_groups",),
+            "no node group of role login",
+            "one: on controllers only administrators get in",
+        )
+
+
 def one_group_of_targets(site: Site) -> Iterator[Finding]:
     """Login nodes register with one target group, so that the stack's own stays empty beside another one."""
     if site.lifecycle.login_balance is not None and site.aws and site.aws.login.load_balancer:
@@ -152,5 +162,6 @@ WARNINGS: tuple[Warn, ...] = (
     locked_accounts_stay_out,
     somebody_gets_in,
     one_group_of_targets,
+    people_have_somewhere_to_log_in,
     *GPU_WARNINGS,
 )

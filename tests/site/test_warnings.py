@@ -81,6 +81,11 @@ def test_an_ordinary_site_has_none() -> None:
             "s:9: access.administrators: warning: found no administrators but root, expected a user or a "
             "group, or nobody gets into compute nodes where sshd refuses root",
         ),
+        (
+            site("  provider: hyperpod\n"),
+            "s:5: node_groups: warning: found no node group of role login, expected one: on controllers only "
+            "administrators get in",
+        ),
     ],
 )
 def test_each_warning_has_its_line(text: str, warning: str) -> None:
