@@ -21,11 +21,12 @@ from api.services.budgets import Stored, approvals, approvals_of_all, versions, 
 from api.services.burning import stored
 from api.services.month_days import MonthDays, read_month_days
 from api.services.statements import read_statement
-from hpctools.budget.allowance import Approval, Period, Spendable, in_effect, period_of, spendable
+from hpctools.budget.allowance import Approval, Period, in_effect, period_of
 from hpctools.budget.burn import Burn
 from hpctools.budget.forecast import MOST_DAYS, Forecast, forecast
 from hpctools.budget.money import ZERO, difference, percent, total
 from hpctools.budget.month import Month, day_of
+from hpctools.budget.spendable import Spendable, spendable
 from hpctools.budget.statement import Statement
 from hpctools.budget.thresholds import Position
 from hpctools.budget.tree import Account, BudgetSite
@@ -228,10 +229,14 @@ def read_forecast(
     Raises:
         UnreachableError: the database does not answer.
     """
-    today = day_of(now)
     with reading(engine) as session:
         spending = spending_among(months_of_all(engine, session, site), site, account)
-        return _forecast(spending, period, today, _newest(spending, today))
+        return forecast_of(spending, period, day_of(now))
+
+
+def forecast_of(spending: Spending, period: Period, today: date) -> Forecast | None:
+    """Where a period that today lies in ends, by what an account spent in it and in the four weeks before."""
+    return _forecast(spending, period, today, _newest(spending, today))
 
 
 def _newest(spending: Spending, today: date) -> KnownMonth:

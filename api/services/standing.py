@@ -26,16 +26,14 @@ from hpctools.budget.allowance import (
     Calendar,
     Period,
     PeriodKind,
-    Spendable,
-    counts,
     in_effect,
     period_of,
-    spendable,
 )
 from hpctools.budget.burn import Burn
 from hpctools.budget.forecast import Forecast
 from hpctools.budget.money import ZERO, difference, percent, total
 from hpctools.budget.month import day_of
+from hpctools.budget.spendable import spendable_together
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
 
 
@@ -47,12 +45,14 @@ class Allowed:
         amount: of the budgets of all periods that the days are made of.
         carried: from before the first of them; negative when that was overspent.
         approved: beyond the budget.
+        alert_at: percentages of the total at which somebody is told.
     """
 
     currency: str
     amount: Decimal
     carried: Decimal = ZERO
     approved: Decimal = ZERO
+    alert_at: tuple[int, ...] = ()
 
     @property
     def total(self) -> Decimal:
@@ -164,12 +164,11 @@ def _allowed(
     known = budgets.versions[account.name]
     version = in_effect(known, _day_in(period, today))
     pieces = _pieces(version.spec.calendar, period) if version else ()
-    if not pieces or known[0].effective >= pieces[0].end:
+    if version is None or not pieces or known[0].effective >= pieces[0].end:
         return None
     granted = budgets.approvals.get(account.name, [])
-    day = today if len(pieces) == 1 and today in period else None
-    approved = total(each.amount for each in granted if counts(each, period, day))
-    return _sum([spendable(known, each, spending.of, since=budgets.since) for each in pieces], approved)
+    may = spendable_together(known, pieces, spending.of, granted, since=budgets.since, today=today)
+    return Allowed(may.currency, may.amount, may.carried, may.approved, version.spec.alert_at)
 
 
 def _day_in(period: Period, today: date) -> date:
@@ -200,16 +199,3 @@ def _pieces(calendar: Calendar, period: Period) -> Sequence[Period]:
         found.append(each)
         day = each.end
     return found
-
-
-def _sum(pieces: Sequence[Spendable], approved: Decimal) -> Allowed:
-    """What the second period got from the first one is what the first one had: it counts once.
-
-    So does what was approved, in however many of them it may be spent.
-    """
-    return Allowed(
-        currency=pieces[-1].currency,
-        amount=total(each.amount for each in pieces),
-        carried=pieces[0].carried,
-        approved=approved,
-    )

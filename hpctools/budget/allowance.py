@@ -1,17 +1,17 @@
-"""What an account may spend, and when it may spend it: periods, carry-over, splits. Pure.
+"""What an account may spend, and when it may spend it: periods, budgets, approvals, splits. Pure.
 
 A budget is for one period after the other. All periods are whole UTC days, as the bill's are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Literal, TypeVar
 
-from hpctools.budget.money import ZERO, difference, total
+from hpctools.budget.money import difference, total
 from hpctools.errors import BudgetError
 
 PeriodKind = Literal["monthly", "quarterly", "yearly", "terms", "once"]
@@ -19,8 +19,6 @@ Carry = Literal["none", "surplus", "balance"]
 Policy = Literal["off", "warn", "block", "hold", "lower-tier"]
 
 FIRST_OF_JANUARY = (1, 1)
-MOST_PERIODS = 240
-"""How many periods carry-over looks back at most: twenty years of months."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,8 @@ class Enforcement:
     """What happens when a budget is used up.
 
     Attributes:
-        policy: `off` (nothing), `warn` (hp-submit says so), `block` (no new jobs), `hold` (pending jobs wait
-            too), `lower-tier` (jobs run in `tier`, after everybody else's).
+        policy: `off` (nothing), `warn` (an alert), `block` (no new jobs), `hold` (pending jobs wait too),
+            `lower-tier` (jobs run in `tier`, after everybody else's).
         at: the percentage of what may be spent.
         grace_seconds: for so long after `at` was reached the supervisor may approve more before it begins.
         tier: the QoS of `lower-tier`.
@@ -134,36 +132,16 @@ class Version:
 class Approval:
     """More than the budget, granted by somebody.
 
+    What was spent on it is used up, and no debt; the rest of it is gone when it ends.
+
     Attributes:
-        amount: what may be spent beyond it.
+        amount: what may be spent beyond it, in all periods that it reaches into together.
         until: the last day (exclusive) on which it counts.
     """
 
     granted: date
     amount: Decimal
     until: date
-
-
-@dataclass(frozen=True)
-class Spendable:
-    """What may be spent in one period.
-
-    Attributes:
-        amount: the budget itself.
-        carried: from the period before; negative when that was overspent.
-        approved: beyond the budget.
-    """
-
-    period: Period
-    currency: str
-    amount: Decimal
-    carried: Decimal = ZERO
-    approved: Decimal = ZERO
-
-    @property
-    def total(self) -> Decimal:
-        """All that may be spent."""
-        return total((self.amount, self.carried, self.approved))
 
 
 def period_of(calendar: Calendar, day: date) -> Period | None:
@@ -193,32 +171,6 @@ def in_effect(known: Sequence[AnyVersion], day: date) -> AnyVersion | None:
         return begun[-1] if begun and begun[-1].effective <= day else None
     within = [version for version in known if version.effective < period.end]
     return within[-1] if within else None
-
-
-def spendable(
-    versions: Sequence[Version],
-    period: Period,
-    spent: Callable[[Period], Decimal],
-    approvals: Iterable[Approval] = (),
-    *,
-    since: date | None = None,
-    today: date | None = None,
-) -> Spendable:
-    """What may be spent in a period.
-
-    Args:
-        versions: of one account, by `effective`; of two of a day the later one counts.
-        spent: what was spent in a period, in the currency of the newest version.
-        since: the first day that anything is known of; nothing is carried over from before.
-        today: an approval counts on the days from `granted` to `until`; all that touch the period when None.
-
-    Raises:
-        BudgetError: there was no budget then.
-    """
-    newest = _in_effect(versions, period)
-    carried = _carried(versions, newest, period, spent, since) if newest.carry != "none" else ZERO
-    approved = total(each.amount for each in approvals if counts(each, period, today))
-    return Spendable(period, newest.currency, newest.amount, carried, approved)
 
 
 def check_split(parent: Spec | None, children: Iterable[Spec], name: str = "the account above") -> None:
@@ -258,52 +210,7 @@ def _begins(calendar: Calendar, year: int) -> list[date]:
     return sorted(date(each, month, day) for each in range(year - 1, year + 2) for month, day in starts)
 
 
-def _in_effect(versions: Sequence[Version], period: Period) -> Spec:
-    """The last one that counts in a period."""
-    known = [version for version in versions if version.effective < period.end]
-    if not known:
-        raise BudgetError(f"there was no budget from {period}", "ask for a later period")
-    return known[-1].spec
-
-
-def _carried(
-    versions: Sequence[Version],
-    newest: Spec,
-    period: Period,
-    spent: Callable[[Period], Decimal],
-    since: date | None,
-) -> Decimal:
-    """What comes from the periods before, worked out from the first of them."""
-    carried = ZERO
-    for each in _before(versions, newest, period, since):
-        spec = _in_effect(versions, each)
-        if (spec.currency, spec.calendar) != (newest.currency, newest.calendar):
-            carried = ZERO
-            continue
-        carried = _passed_on(newest, difference(total((spec.amount, carried)), spent(each)))
-    return carried
-
-
-def _before(
-    versions: Sequence[Version], newest: Spec, period: Period, since: date | None
-) -> Sequence[Period]:
-    begin = max(filter(None, (versions[0].effective, since)))
-    found: list[Period] = []
-    earlier = period_of(newest.calendar, period.first - timedelta(days=1))
-    while earlier is not None and earlier.end > begin and len(found) < MOST_PERIODS:
-        found.append(earlier)
-        earlier = period_of(newest.calendar, earlier.first - timedelta(days=1))
-    return found[::-1]
-
-
-def _passed_on(spec: Spec, left: Decimal) -> Decimal:
-    if left < 0:
-        return left if spec.carry == "balance" else ZERO
-    return left if spec.carry_at_most is None else min(left, spec.carry_at_most)
-
-
 def counts(approval: Approval, period: Period, today: date | None = None) -> bool:
-    """Whether an approval counts in some days: today, or in any of them."""
-    if today is not None:
-        return approval.granted <= today < approval.until and today in period
-    return approval.granted < period.end and approval.until > period.first
+    """Whether an approval reaches into a period, and has not ended on a day."""
+    reaches = approval.granted < period.end and approval.until > period.first
+    return reaches and (today is None or approval.granted <= today < approval.until)
