@@ -22,6 +22,7 @@ from api.db.engine import connect
 from api.db.migrate import HEAD, current, upgrade
 from api.logs import configure
 from api.settings import read_settings
+from hpctools.budget.month import day_of
 from hpctools.errors import HpctoolsError, SiteError, UsageError
 
 if TYPE_CHECKING:
@@ -136,14 +137,16 @@ def statement(month: str | None, account: str, as_json: bool) -> None:
     Example:  hpctools-api statement --month 2026-10 --account nlp
     """
     from api.commands.statement import print_statement
+    from api.services.budgets import with_budgets
+    from api.services.month_statements import read_month_statement
     from api.services.site_file import SiteFile
-    from api.services.statements import read_statement
 
-    settings = read_settings()
+    settings, now = read_settings(), int(time.time())
     site = SiteFile(settings.site, settings.metric).current()
     if account not in site.by_name:
         raise UsageError(f"there is no account {account!r}", f"there are: {', '.join(site.by_name)}")
-    chosen = chosen_month(month, int(time.time()))
+    chosen = chosen_month(month, now)
     with open_store(settings) as engine:
-        found = read_statement(engine, site, site.by_name[account], chosen)
+        site = with_budgets(engine, site, day_of(now))
+        found = read_month_statement(engine, site, site.by_name[account], chosen, now)
     print_statement(found, as_json)

@@ -28,6 +28,8 @@ def print_statement(statement: Statement, as_json: bool) -> None:
     click.echo(f"{statement.account.name}, {statement.month}: {statement.status}, {known}")
     width = None if sys.stdout.isatty() else 100
     Console(width=width, soft_wrap=True).print(_figures(statement))
+    if statement.unbilled:
+        click.echo(f"{_money(statement, statement.unbilled)} ran since the last day of the bill")
     Console(width=width, soft_wrap=True).print(_parts(statement))
 
 

@@ -134,6 +134,9 @@ def _figures(statement: Statement) -> list[tuple[str, str]]:
         ("of it on idle nodes", statement.idle),
         ("of it on shared nodes", statement.shared),
         ("Budget", statement.budget),
+        ("of it from the month before", statement.carried or None),
+        ("of it approved beyond the budget", statement.approved or None),
+        ("Ran since the last day of the bill", statement.unbilled or None),
         ("Left", statement.left),
         ("Expected by the end", statement.projected),
     )

@@ -80,6 +80,9 @@ def _rows(statement: Statement) -> Iterator[tuple[str, ...]]:
         ("idle", statement.idle),
         ("shared", statement.shared),
         ("budget", statement.budget),
+        ("carried", statement.carried),
+        ("approved", statement.approved),
+        ("unbilled", statement.unbilled),
         ("left", statement.left),
         ("projected", statement.projected),
     )

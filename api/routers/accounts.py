@@ -18,7 +18,7 @@ from api.queries import StrictRoute
 from api.routers import problems
 from api.schemas.account import AccountOut, AccountsOut
 from api.schemas.statement import StatementOut
-from api.services.statements import read_statement
+from api.services.month_statements import read_month_statement
 from hpctools.budget.tree import Account
 
 
@@ -66,7 +66,8 @@ async def get_statement(
     moment, form = known_moment(known_on), chosen(format, accept)
     if form != "json":
         takes_long()
-    statement = read_statement(reader.context.engine, site, account, of, moment)
+    context = reader.context
+    statement = read_month_statement(context.engine, site, account, of, context.clock(), moment)
     if form == "json":
         # As bytes: FastAPI would check and copy our own model once more, for each request anew.
         return Response(StatementOut.of(statement).model_dump_json(), media_type="application/json")

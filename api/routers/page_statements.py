@@ -21,7 +21,7 @@ from api.services.books import Moment
 from api.services.entries import EntriesWanted, entries
 from api.services.job_costs import Wanted, job_costs
 from api.services.listing import list_accounts
-from api.services.statements import read_statement
+from api.services.month_statements import read_month_statement
 from hpctools.budget.attribution import Kind
 from hpctools.budget.month import Month
 from hpctools.budget.tree import Account
@@ -43,7 +43,7 @@ def download_statement(
     format: Annotated[Literal["pdf", "csv", "focus"], Query()] = "pdf",
 ) -> Response:
     """What an account spent in a month, as it is known now, as a file."""
-    statement = read_statement(context.engine, site, account, month)
+    statement = read_month_statement(context.engine, site, account, month, context.clock())
     return statement_file(statement, format, site.cluster)
 
 

@@ -57,17 +57,20 @@ class StatementOut(BaseModel):
     as_of: datetime | None = Field(description="When bill and jobs were read last.")
     billed_through: date | None
     coverage_percent: Amount | None = Field(description="Part of the node time whose bill has arrived.")
-    budget: Amount | None
+    budget: Amount | None = Field(description="All that may be spent, `carried` and `approved` included.")
+    carried: Amount | None = Field(description="From the month before.", examples=["0"])
+    approved: Amount | None = Field(description="Beyond the budget.", examples=["2000.00"])
     spent: Amount
     spent_on_jobs: Amount
     spent_on_idle: Amount
     spent_on_shared: Amount = Field(
         description="Its part of login nodes, storage and the like, by the site's rules."
     )
-    left: Amount | None
+    unbilled: Amount = Field(description="What ran since the last day of the bill.", examples=["81.20"])
+    left: Amount | None = Field(description="Of the budget, less what was spent and what is unbilled.")
     percent_used: Amount | None
     projected: Amount | None = Field(
-        description="Spent at the month's end if the rest goes like the last week."
+        description="Spent at the month's end if spending goes on as it went: `expected` of the forecast."
     )
     alerts_reached: list[int] = Field(examples=[[50]])
     days: list[DayOut]
@@ -89,10 +92,13 @@ class StatementOut(BaseModel):
                 "billed_through": statement.billed_through,
                 "coverage_percent": _optional(statement.coverage),
                 "budget": _optional(statement.budget),
+                "carried": _optional(statement.carried),
+                "approved": _optional(statement.approved),
                 "spent": _text(statement.spent),
                 "spent_on_jobs": _text(statement.jobs),
                 "spent_on_idle": _text(statement.idle),
                 "spent_on_shared": _text(statement.shared),
+                "unbilled": _text(statement.unbilled),
                 "left": _optional(statement.left),
                 "percent_used": _optional(statement.percent_used),
                 "projected": _optional(statement.projected),

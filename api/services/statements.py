@@ -37,7 +37,7 @@ _LAST = (
 def read_statement(
     engine: Engine, site: BudgetSite, account: Account, month: Month, known_on: int | None = None
 ) -> Statement:
-    """One account's month.
+    """What one account spent in a month; `read_month_statement` also tells what it may spend.
 
     What a run has told does not change: it is read and summed up once for all accounts, and each statement
     is told from these sums anew.

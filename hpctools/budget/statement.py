@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from typing import Literal
 
 from hpctools.budget.attribution import Coverage
 from hpctools.budget.money import ZERO, difference, percent, to_places, total
-from hpctools.budget.month import DAY_SECONDS, Month, day_of, day_start
+from hpctools.budget.month import Month, day_of
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite, Level
 
 Status = Literal["none", "estimated", "final"]
@@ -18,9 +18,6 @@ PartLevel = Literal["department", "lab", "user", "own", "other"]
 
 PartKey = tuple[str, PartLevel]
 """Name and level of a row of the breakdown."""
-
-FORECAST_DAYS = 7
-"""Complete days whose pace the forecast takes."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class DayPoint:
 
     Attributes:
         amount: spent on the day; `cumulative`: in the month until and with it.
-        expected: the budget's part at an even pace; None without a budget.
+        expected: the part at an even pace of what may be spent; None without a budget.
     """
 
     day: date
@@ -90,7 +87,8 @@ class Uncharged:
 class Statement:
     """One account's month.
 
-    All amounts are in `currency` and exact, except `projected`, which is rounded to cents.
+    All amounts are in `currency` and exact, except `projected`, which is rounded to cents. What it is held
+    against (from `budget` to `reached`, and `unbilled`) is None, or nothing, until `held_against` says it.
 
     Attributes:
         status: `none` before the first reconciliation; `estimated` until the month is over, its bill final
@@ -99,9 +97,9 @@ class Statement:
         spent: `jobs + idle + shared`, and for the whole site also what nobody is charged with: then it is the
             bill.
         idle: its part of idle nodes, where the site's policy charges them.
-        left: budget minus spent, negative when overspent.
-        projected: `spent` at the month's end if the rest goes like the last week; None for past months and
-            before a whole day is billed.
+        budget: all that may be spent: with `carried` from before and what was `approved` beyond the budget.
+        left: budget minus spent and unbilled, negative when overspent.
+        projected: `spent` at the month's end if spending goes on as it went.
         reached: the alert thresholds (percent) that were reached.
         days: from the first day to the last that is billed.
         parts: departments of a site, labs of a department, users of a lab; they add up to jobs, idle and
@@ -109,6 +107,7 @@ class Statement:
         other_currencies: what was spent in others; never added up.
         shared: its part of login nodes and the like, where the site's rules charge them.
         corrected: something of it was changed after the month had been final.
+        unbilled: what ran since the last day of the bill.
     """
 
     account: Account
@@ -118,20 +117,43 @@ class Statement:
     as_of: int | None
     billed_through: date | None
     coverage: Decimal | None
-    budget: Decimal | None
     spent: Decimal
     jobs: Decimal
     idle: Decimal
-    left: Decimal | None
-    percent_used: Decimal | None
-    projected: Decimal | None
-    reached: tuple[int, ...]
     days: tuple[DayPoint, ...]
     parts: tuple[Part, ...]
     uncharged: Uncharged
     other_currencies: Mapping[str, Decimal]
     shared: Decimal = ZERO
     corrected: bool = False
+    budget: Decimal | None = None
+    carried: Decimal | None = None
+    approved: Decimal | None = None
+    left: Decimal | None = None
+    percent_used: Decimal | None = None
+    projected: Decimal | None = None
+    reached: tuple[int, ...] = ()
+    unbilled: Decimal = ZERO
+
+
+@dataclass(frozen=True)
+class Against:
+    """What a month's spending is held against. Amounts are in the statement's currency.
+
+    Attributes:
+        budget: all that may be spent; None where no budget is for whole months.
+        carried, approved: of it, from the month before and beyond the budget.
+        alert_at: percentages of it at which somebody is told.
+        unbilled: what ran since the last day of the bill.
+        projected: what will have been spent at the month's end.
+    """
+
+    budget: Decimal | None = None
+    carried: Decimal | None = None
+    approved: Decimal | None = None
+    alert_at: tuple[int, ...] = ()
+    unbilled: Decimal = ZERO
+    projected: Decimal | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +190,7 @@ def statement(
     knowledge: Knowledge | None,
     corrected: bool = False,
 ) -> Statement:
-    """Work out the statement of one account.
+    """Work out the statement of one account, held against nothing yet.
 
     Args:
         account: one of `site.by_name`.
@@ -176,9 +198,6 @@ def statement(
         knowledge: of the month's last reconciliation; None when there was none.
         corrected: whether any of it came after the month had been final.
     """
-    budget = account.budget.amount if account.budget else None
-    used = percent(spent.whole, budget) if budget is not None else None
-    days = _days(month, spent.days, budget, knowledge)
     return Statement(
         account=account,
         month=month,
@@ -187,20 +206,38 @@ def statement(
         as_of=knowledge.as_of if knowledge else None,
         billed_through=knowledge.billed_through if knowledge else None,
         coverage=_coverage(site, account, knowledge),
-        budget=budget,
         spent=spent.whole,
         jobs=spent.jobs,
         idle=spent.idle,
-        left=difference(budget, spent.whole) if budget is not None else None,
-        percent_used=used,
-        projected=_projected(month, spent.whole, days, knowledge),
-        reached=_reached(account, used),
-        days=days,
+        days=_days(month, spent.days, knowledge),
         parts=_parts(site, account, spent),
         uncharged=spent.uncharged,
         other_currencies=spent.others,
         shared=spent.shared,
         corrected=corrected,
+    )
+
+
+def held_against(told: Statement, against: Against) -> Statement:
+    """A statement with what may be spent, what is left of that, and where it leads."""
+    budget, used = against.budget, total((told.spent, against.unbilled))
+    if budget is None:
+        return replace(told, unbilled=against.unbilled, projected=against.projected)
+    percent_used, length = percent(used, budget), len(told.month.days)
+    return replace(
+        told,
+        budget=budget,
+        carried=against.carried,
+        approved=against.approved,
+        left=difference(budget, used),
+        percent_used=percent_used,
+        projected=against.projected,
+        reached=tuple(each for each in against.alert_at if percent_used is not None and percent_used >= each),
+        unbilled=against.unbilled,
+        days=tuple(
+            replace(point, expected=to_places(budget * number / length))
+            for number, point in enumerate(told.days, 1)
+        ),
     )
 
 
@@ -217,49 +254,18 @@ def _coverage(site: BudgetSite, account: Account, knowledge: Knowledge | None) -
     return percent(Decimal(billed), Decimal(sum(known[name].used for name in mine)))
 
 
-def _reached(account: Account, used: Decimal | None) -> tuple[int, ...]:
-    thresholds = account.budget.alert_at if account.budget else ()
-    return tuple(limit for limit in thresholds if used is not None and used >= limit)
-
-
-def _days(
-    month: Month, spent: Mapping[date, Decimal], budget: Decimal | None, knowledge: Knowledge | None
-) -> tuple[DayPoint, ...]:
+def _days(month: Month, spent: Mapping[date, Decimal], knowledge: Knowledge | None) -> tuple[DayPoint, ...]:
     if knowledge is None or knowledge.billed_through is None:
         return ()
     points: list[DayPoint] = []
-    cumulative, days = ZERO, month.days
-    for number, day in enumerate(days, 1):
+    cumulative = ZERO
+    for day in month.days:
         if day > knowledge.billed_through:
             break
         amount = spent.get(day, ZERO)
         cumulative = total((cumulative, amount))
-        even = to_places(budget * number / len(days)) if budget is not None else None
-        points.append(DayPoint(day, amount, cumulative, even))
+        points.append(DayPoint(day, amount, cumulative, None))
     return tuple(points)
-
-
-def _projected(
-    month: Month, spent: Decimal, days: Sequence[DayPoint], knowledge: Knowledge | None
-) -> Decimal | None:
-    """Where the month ends at the pace of the last complete days, or of these and today if that is more.
-
-    Both, because a bill that is late knows too little of today, and days before today too little of a change.
-    """
-    if knowledge is None or knowledge.is_over(month):
-        return None
-    complete = [point for point in days if point.day < day_of(knowledge.as_of)]
-    if not complete:
-        return None
-    last = complete[-FORECAST_DAYS:]
-    week, end = total(point.amount for point in last), day_start(month.end)
-    begin, midnight = day_start(last[0].day), day_start(last[-1].day) + DAY_SECONDS
-    before = last[-1].cumulative + week * (end - midnight) / (midnight - begin)
-    if len(days) == len(complete):
-        return to_places(max(spent, before))
-    today = difference(spent, last[-1].cumulative)
-    with_today = spent + (week + today) * (end - knowledge.as_of) / (knowledge.as_of - begin)
-    return to_places(max(spent, before, with_today))
 
 
 def _parts(site: BudgetSite, account: Account, spent: Spent) -> tuple[Part, ...]:

@@ -10,6 +10,7 @@ import stat
 import sys
 import time
 from contextlib import closing, redirect_stderr, redirect_stdout
+from decimal import Decimal
 from http.client import HTTPConnection
 from io import StringIO
 from pathlib import Path
@@ -19,6 +20,10 @@ import pytest
 from api.commands.main import main
 from api.db.engine import connect
 from api.db.migrate import HEAD, current, downgrade, upgrade
+from api.services.budgets import Change, set_budget
+from hpctools.budget.allowance import Spec
+from hpctools.budget.month import day_of
+from hpctools.budget.tree import BudgetSite
 from hpctools.sandbox.bill import seed
 from hpctools.site import load
 from hpctools.slurm.run import Completed, run, start
@@ -196,6 +201,18 @@ def test_reconciling_from_aws_and_sacct_to_a_printed_statement(
     assert "cv" in table
     assert "$1,091.85" in table
     assert "charged to nobody" in table
+
+
+def test_a_statement_knows_the_budgets_that_people_set(tmp_path: Path, site: BudgetSite) -> None:
+    """The lab has none in the site file."""
+    api("migrate")
+    engine, now = connect(f"sqlite:///{tmp_path}/api.sqlite"), int(time.time())
+    first, lab = day_of(now).replace(day=1), site.by_name["nlp-lab-a"]
+    set_budget(engine, site, lab, Spec(Decimal("1234.50"), "USD"), first, Change("nlp-head", now))
+    engine.dispose()
+    told = json.loads(api("statement", "--account", "nlp-lab-a", "--json").stdout)
+    assert (told["budget"], told["left"]) == ("1234.5", "1234.5")
+    assert told["account"]["budget"]["amount"] == "1234.50"
 
 
 OWN = """

@@ -34,7 +34,10 @@ def test_a_departments_statement(november_service: Any) -> None:
         "as_of": "2026-11-21T12:00:00Z",
         "billed_through": "2026-11-21",
         "coverage_percent": "100.0",
-        "budget": "25000.00",
+        "budget": "25000",
+        "carried": "0",
+        "approved": "0",
+        "unbilled": "0",
     }.items():
         assert statement[key] == value
     assert len(statement["days"]) == 21
