@@ -143,11 +143,19 @@ def _restore_sqlite(source: Path, target: Path) -> None:
             with closing(sqlite3.connect(part)) as new:
                 old.backup(new)
                 _demand_store(new, source)
+        _give_to_the_service(part)
         part.replace(target)
     except sqlite3.Error as error:
         raise BudgetError(f"{source} is damaged: {error}", "use another backup") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def _give_to_the_service(part: Path) -> None:
+    """A file of root's is given to whose the folder is: the service runs as that account."""
+    if os.geteuid() == 0:
+        folder = part.parent.stat()
+        os.chown(part, folder.st_uid, folder.st_gid, follow_symlinks=False)
 
 
 def _demand_room(target: Path) -> None:

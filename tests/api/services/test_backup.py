@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sqlite3
 import stat
@@ -115,6 +116,19 @@ def test_a_damaged_backup_is_refused_and_nothing_is_left(tmp_path: Path) -> None
     with pytest.raises(BudgetError, match="damaged"):
         restore(f"sqlite:///{another}", file)
     assert not another.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_brings_back_is_the_services(store_url: str, tmp_path: Path) -> None:
+    """It was root's, 0600: the service could not open it."""
+    file, folder = tmp_path / "backup", tmp_path / "state"
+    backup(store_url, file)
+    folder.mkdir()
+    os.chown(folder, 4242, 4343)
+    restore(f"sqlite:///{folder}/api.sqlite", file)
+    assert [path.name for path in folder.iterdir()] == ["api.sqlite"]
+    found = (folder / "api.sqlite").stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (4242, 4343, 0o600)
 
 
 def damage(file: Path, first: int, last: int) -> None:
