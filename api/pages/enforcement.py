@@ -27,7 +27,7 @@ _BUDGETS = (
 )
 _POLICIES = {
     "off": "nothing",
-    "warn": "hp-submit warns",
+    "warn": "an alert",
     "block": "no new jobs",
     "hold": "no new jobs, waiting ones are held",
     "lower-tier": "jobs run in a lower tier",
@@ -128,7 +128,9 @@ def _now(each: Kept) -> Cell:
     if each.stage == "within":
         return text("within its budget", tone="good")
     if each.stage == "warned":
-        return text("over; those who submit are told", tone="warn")
+        return text("over; nothing is taken", tone="warn")
+    if each.stage == "no-tier":
+        return text("over; nothing is done: the site file does not open this tier to it", tone="warn")
     if each.stage == "grace":
         return text("over, in its grace", detail=f"until {time_name(each.until)}", tone="warn")
     if each.stage == "due":

@@ -169,6 +169,15 @@ def is_new(session: Session, site: BudgetSite, today: date) -> bool:
     return any(row.id is None for rows in known.values() for row in rows)
 
 
+def tier_is_open(account: Account, budget: Stored) -> bool:
+    """Whether a budget may have jobs run in the tier that it names, by the site file as it is now.
+
+    Slurm's limits are changed by an administrator: what people set must not lift an account anywhere.
+    """
+    tier = budget.spec.enforcement.tier
+    return not tier or budget.from_site or tier in account.lower_tiers
+
+
 def with_budgets(engine: Engine, site: BudgetSite, today: date) -> BudgetSite:
     """The site with the monthly budgets of now; `spec` stays what the site file says.
 
@@ -198,8 +207,8 @@ def set_budget(
 
     Raises:
         OvertakenError: it is otherwise than they saw.
-        BudgetError: it is in another currency than the bill, begins in a period that is over, or is more than
-            the account above has to give, or less than those below were given.
+        BudgetError: it is in another currency than the bill, begins in a period that is over, is more than
+            the account above has to give, or less than those below were given, or its tier is none for it.
     """
     with writing(engine) as session:
         _demand_seen(account, change, lambda: state_of(session, account, change.today))
@@ -216,7 +225,8 @@ def split(
 
     Raises:
         OvertakenError: as `set_budget`.
-        BudgetError: the account has no budget, a name is none of those below it, or the parts do not fit.
+        BudgetError: the account has no budget, a name is none of those below it, or the parts do not fit:
+            they are more than there is, or one is less than those below it were given.
     """
     children = {child.name: child for child in site.children(account.name)}
     strange = sorted(parts.keys() - children.keys())
@@ -236,6 +246,8 @@ def split(
             for name, amount in parts.items()
         }
         _check_parts(session, site, account, above.spec, specs, change.today)
+        for name, spec in specs.items():
+            _check_parts(session, site, children[name], spec, {}, change.today)
         return [
             _append(session, children[name], spec, _first_day(spec, change.today), change)
             for name, spec in specs.items()
@@ -297,6 +309,7 @@ def _set(
             f"the budget is in {spec.currency} and the site's bill in {site.currency}",
             f"give it in {site.currency}",
         )
+    _demand_tier(account, spec, effective)
     if effective < _first_day(spec, change.today):
         raise BudgetError(
             f"{effective} lies in a period that is over, whose budget stays as it was",
@@ -308,6 +321,15 @@ def _set(
         _check_parts(session, site, parent, above.spec if above else None, {account.name: spec}, effective)
     _check_parts(session, site, account, spec, {}, effective)
     return _append(session, account, spec, effective, change)
+
+
+def _demand_tier(account: Account, spec: Spec, effective: date) -> None:
+    if not tier_is_open(account, Stored(effective, spec)):
+        raise BudgetError(
+            f"{spec.enforcement.tier!r} is no lower tier of {account.name}",
+            f"name one that its department may use and that comes after the default: "
+            f"{', '.join(account.lower_tiers) or 'there is none'}",
+        )
 
 
 def _first_day(spec: Spec, today: date) -> date:

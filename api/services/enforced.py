@@ -11,12 +11,13 @@ from sqlalchemy.orm import Session
 
 from api.db.budget_models import EnforcementAct
 from api.db.engine import reading
+from api.services.budgets import tier_is_open
 from api.services.enforcement import STALE_SECONDS, grace_ends
 from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.thresholds import reaches
 from hpctools.budget.tree import Account, BudgetSite
 
-Stage = Literal["within", "warned", "grace", "due", "kept", "given-back"]
+Stage = Literal["within", "warned", "no-tier", "grace", "due", "kept", "given-back"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class Kept:
     """An account whose budget has a policy.
 
     Attributes:
-        stage: `within` what its policy allows; above it and `warned` only, in its `grace`, `due` at the next
-            look, or `kept` to its budget already; `given-back` at the next look.
+        stage: `within` what its policy allows; above it and `warned` only, with `no-tier` that the site file
+            opens to it, in its `grace`, `due` at the next look, or `kept` to its budget already; `given-back`
+            at the next look.
         until: of a grace, Unix seconds.
         acts: what is taken for it, by what was read back last.
         stale: nothing is taken or given back, for what is known is too old.
@@ -85,6 +87,8 @@ def _stage(outlook: Outlook, ends: int, acts: Sequence[EnforcementAct], now: int
     rule = outlook.version.spec.enforcement
     if rule.policy == "off" or not reaches(outlook.spent, rule.at, outlook.spendable.total):
         return ("given-back" if acts else "within"), None
+    if not tier_is_open(outlook.account, outlook.version):
+        return ("given-back" if acts else "no-tier"), None
     if rule.policy == "warn":
         return "warned", None
     if ends > now:

@@ -15,7 +15,7 @@ from api.db.budget_models import BudgetAlert, EnforcementAct
 from api.db.engine import reading, writing
 from api.services import audit
 from api.services.alerts import raise_alerts
-from api.services.budgets import Change
+from api.services.budgets import Change, tier_is_open
 from api.services.spending import Outlook, read_outlooks
 from hpctools.budget.enforcement import Kind, Live, Ours, Step, Wish, plan, undo
 from hpctools.budget.thresholds import reaches
@@ -144,7 +144,8 @@ def _check_alone(mine: bool) -> None:
 
 def _is_over(outlook: Outlook) -> bool:
     rule = outlook.version.spec.enforcement
-    return rule.policy in _TAKING and reaches(outlook.spent, rule.at, outlook.spendable.total)
+    kept = rule.policy in _TAKING and tier_is_open(outlook.account, outlook.version)
+    return kept and reaches(outlook.spent, rule.at, outlook.spendable.total)
 
 
 def grace_ends(session: Session, outlook: Outlook, now: int) -> int:

@@ -22,7 +22,7 @@ def budget_site(site: Site, metric: str = "NetAmortizedCost") -> BudgetSite:
     """
     return BudgetSite(
         cluster=site.cluster.name,
-        accounts=tuple(_account(account) for account in site.accounts()),
+        accounts=tuple(_account(site, account) for account in site.accounts()),
         node_groups=tuple(_group(group) for group in site.node_groups),
         idle=site.billing.idle,
         owners={group.name: _owners(site, group.name) for group in site.node_groups},
@@ -52,7 +52,7 @@ def _owners(site: Site, group: str) -> tuple[str, ...]:
     )
 
 
-def _account(account: SiteAccount) -> Account:
+def _account(site: Site, account: SiteAccount) -> Account:
     owner = account.owner
     spec = spec_of(owner.budget) if owner.budget else None
     return Account(
@@ -64,6 +64,19 @@ def _account(account: SiteAccount) -> Account:
         title=owner.description or "",
         spec=spec,
         fair_share=owner.fair_share or 1,
+        lower_tiers=_lower_tiers(site, account),
+    )
+
+
+def _lower_tiers(site: Site, account: SiteAccount) -> tuple[str, ...]:
+    """Tiers of its department whose jobs come after those that name none; and what the file itself names."""
+    default, own = site.tiers[site.default_tier], account.owner.budget
+    stated = own.enforce.tier if own else None
+    return tuple(
+        name
+        for name, tier in site.tiers.items()
+        if name == stated
+        or (name in site.allowed_tiers(account.department) and tier.priority < default.priority)
     )
 
 

@@ -45,6 +45,7 @@ class Account:
         title: what people call it; empty when they use the name.
         spec: the whole budget, for any period; `budget` is None when its period is not the month.
         fair_share: its weight among its siblings.
+        lower_tiers: those in which a budget may have its jobs run.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Account:
     title: str = ""
     spec: Spec | None = None
     fair_share: int = 1
+    lower_tiers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

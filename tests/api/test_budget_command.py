@@ -194,8 +194,8 @@ def test_a_budget_that_is_only_planned_does_not_begin_with_another_change(call: 
         ((), ("--carry-over", "none"), {"carry_over": "none", "carry_at_most": None}),
         (
             ("--enforce", "lower-tier", "--tier", "low"),
-            ("--tier", "lowest"),
-            {"enforce": {"policy": "lower-tier", "tier": "lowest", "at": 100, "grace": 259200}},
+            ("--tier", "preemptible"),
+            {"enforce": {"policy": "lower-tier", "tier": "preemptible", "at": 100, "grace": 259200}},
         ),
         (
             ("--enforce", "lower-tier", "--tier", "low"),

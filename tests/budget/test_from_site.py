@@ -42,6 +42,7 @@ def test_the_reference_site_as_the_budget_sees_it() -> None:
             notify=Notify(mail=("nlp-head@uni.example",)),
         ),
         fair_share=40,
+        lower_tiers=("low", "preemptible", "elastic"),
     )
     assert site.lineage("nlp-lab-a") == ("nlp-lab-a", "nlp", "root")
     assert site.subtree("nlp") == {"nlp", "nlp-lab-a", "nlp-lab-b"}
@@ -128,3 +129,5 @@ def test_a_budget_for_another_period_is_no_monthly_one() -> None:
     assert physics.spec.calendar == Calendar("yearly", ((10, 1),))
     assert physics.spec.enforcement == Enforcement("lower-tier", 110, 0, "normal")
     assert tokamak.spec.calendar == Calendar("once", (), date(2026, 10, 1), date(2027, 4, 1))
+    # The default tier is no lower one; that of physics is, since the file says so.
+    assert (physics.lower_tiers, tokamak.lower_tiers) == (("normal",), ())

@@ -26,7 +26,7 @@ from api.services.budgets import (
     with_budgets,
 )
 from api.services.spending import read_outlook
-from hpctools.budget.allowance import Calendar, Spec, in_effect
+from hpctools.budget.allowance import Calendar, Enforcement, Spec, in_effect
 from hpctools.budget.tree import BudgetSite
 from hpctools.errors import BudgetError
 
@@ -160,6 +160,38 @@ def test_a_department_is_split_among_its_labs(engine: Engine, site: BudgetSite, 
         set_budget(engine, site, site.by_name["nlp"], smaller, FIRST, change)
     allowed = spec_of(site, "nlp", amount=Decimal(24999), over_commit=True)
     set_budget(engine, site, site.by_name["nlp"], allowed, FIRST, change)
+
+
+def test_a_part_is_no_less_than_what_those_below_it_were_given(
+    engine: Engine, site: BudgetSite, change: Change
+) -> None:
+    """A lab with groups of its own, the first of which was given 9,000."""
+    lab = site.by_name["nlp-lab-a"]
+    group = replace(lab, name="nlp-lab-a-1", parent="nlp-lab-a")
+    deep = replace(site, accounts=(*site.accounts, group))
+    split(engine, deep, deep.by_name["nlp"], {"nlp-lab-a": Decimal(15000)}, change)
+    split(engine, deep, lab, {group.name: Decimal(9000)}, change)
+    with pytest.raises(BudgetError, match="nlp-lab-a add up to 9000 USD, and it has 8999"):
+        split(engine, deep, deep.by_name["nlp"], {"nlp-lab-a": Decimal(8999)}, change)
+    found = current(engine, deep, "nlp-lab-a")
+    assert found is not None
+    assert found.spec.amount == 15000
+    split(engine, deep, deep.by_name["nlp"], {"nlp-lab-a": Decimal(9000)}, change)
+
+
+def test_a_lower_tier_is_one_that_the_site_opens_below_its_default(
+    engine: Engine, site: BudgetSite, change: Change
+) -> None:
+    """Slurm's limits are changed by an administrator: critical would lift the lab before everybody."""
+    lab = site.by_name["dl-lab-a"]
+    assert lab.lower_tiers == ("low", "preemptible", "elastic")
+    for tier in ("critical", "high", "medium", "nope"):
+        lifted = Spec(Decimal("0.01"), "USD", enforcement=Enforcement("lower-tier", 1, 0, tier))
+        expected = f"'{tier}' is no lower tier of dl-lab-a; name one .* low, preemptible, elastic"
+        with pytest.raises(BudgetError, match=expected):
+            set_budget(engine, site, lab, lifted, FIRST, change)
+    low = Spec(Decimal(5000), "USD", enforcement=Enforcement("lower-tier", 100, 0, "low"))
+    set_budget(engine, site, lab, low, FIRST, change)
 
 
 def test_a_split_is_made_as_a_whole_or_not(engine: Engine, site: BudgetSite, change: Change) -> None:

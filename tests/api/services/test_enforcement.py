@@ -14,7 +14,8 @@ from api.db.access_models import AuditEntry
 from api.db.alone import alone
 from api.db.budget_models import BurnReading, EnforcementAct
 from api.db.engine import reading, writing
-from api.services.budgets import Change, approve
+from api.services.budgets import Change, approve, set_budget
+from api.services.enforced import kept_accounts
 from api.services.enforcement import STALE_SECONDS, apply, give_back, make_plan
 from hpctools.budget.allowance import Enforcement, Spec
 from hpctools.budget.enforcement import Live, PendingJob
@@ -152,6 +153,23 @@ def test_another_tier_is_applied_and_what_was_before_comes_back(
     assert cluster.jobs[7].qos == "lowest"
     assert act(in_tier(over, "lowest"), engine, cluster, now + 3) == []
     give_back(engine, over, cluster, "nlp", Change("operator:root", now + 4))
+    assert (cluster.limits, cluster.marks, cluster.jobs) == (tiered().limits, {}, tiered().jobs)
+
+
+def test_a_tier_that_the_site_no_longer_opens_to_an_account_is_not_applied(
+    engine: Engine, over: BudgetSite, now: int
+) -> None:
+    """A person set it, and then the site file changed: what was taken for it is given back."""
+    cluster, change = tiered(), Change("dean", now)
+    spec = Spec(Decimal(1000), "USD", enforcement=Enforcement("lower-tier", 100, 0, "low"))
+    none = replace(over, accounts=tuple(replace(each, spec=None) for each in over.accounts))
+    set_budget(engine, none, none.by_name["nlp"], spec, date(2026, 11, 1), change)
+    assert act(none, engine, cluster, now) == ["take limit nlp", "take limit nlp", "take tier 7"]
+    (before,) = kept_accounts(engine, none, [none.by_name["nlp"]], now)
+    closed = replace(none, accounts=tuple(replace(each, lower_tiers=()) for each in none.accounts))
+    assert act(closed, engine, cluster, now + 1) == ["give limit nlp", "give limit nlp", "give tier 7"]
+    (after,) = kept_accounts(engine, closed, [closed.by_name["nlp"]], now + 1)
+    assert (before.stage, after.stage) == ("kept", "no-tier")
     assert (cluster.limits, cluster.marks, cluster.jobs) == (tiered().limits, {}, tiered().jobs)
 
 
