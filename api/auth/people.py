@@ -62,7 +62,7 @@ class People:
         )
 
     def grants(self, user: str | None, groups: Iterable[str]) -> tuple[Grant, ...]:
-        """What the site file opens to a person: a head the subtree, a member the own account."""
+        """What the site file opens to a person: a head reads and writes there and below, a member reads."""
         led = self.heads.get(user, ()) if user is not None else ()
         joined = self.members.get(user, ()) if user is not None else ()
         by_group = [account for group in groups for account in self.groups.get(group, ())]

@@ -30,7 +30,7 @@ _CARRY = {
 }
 POLICIES = {
     "off": "nothing happens",
-    "warn": "hp-submit warns who submits",
+    "warn": "those who are told of alerts hear of it",
     "block": "no new jobs are accepted",
     "hold": "no new jobs, and those that wait are held",
     "lower-tier": "jobs run in a lower tier",
@@ -102,7 +102,8 @@ def _days(view: BudgetView) -> str:
 def _words(spec: Spec) -> list[tuple[str, str]]:
     rule = spec.enforcement
     most = "" if spec.carry_at_most is None else f", at most {money(spec.carry_at_most, spec.currency)}"
-    grace = f", {rule.grace_seconds / 3600:g} hours later" if rule.grace_seconds else ""
+    waits = rule.grace_seconds and rule.policy not in ("off", "warn")
+    grace = f", {rule.grace_seconds / 3600:g} hours later" if waits else ""
     policy = POLICIES[rule.policy] + (f" ({rule.tier})" if rule.tier else "")
     notify = [*spec.notify.mail, *filter(None, (spec.notify.sns, spec.notify.webhook))]
     return [

@@ -158,10 +158,11 @@ def _text(alert: BudgetAlert, outlook: Outlook) -> str:
 
 
 def _consequence(alert: BudgetAlert, outlook: Outlook) -> str:
-    """What happens to an account that used its budget up, and when."""
+    """What happens to an account that used its budget up, and when; by `warn` nothing does."""
     rule = outlook.version.spec.enforcement
+    if rule.policy == "warn":
+        return "No job is kept from running by this."
     what = {
-        "warn": "hp-submit says so to everybody who submits",
         "block": "no new jobs are accepted",
         "hold": "no new jobs are accepted, and those that wait are held",
         "lower-tier": f"its jobs run in the tier {rule.tier}",

@@ -51,7 +51,7 @@ class Enforce(Model):
     """What happens when a budget is used up. No policy ends jobs that run."""
 
     policy: Literal["off", "warn", "block", "hold", "lower-tier"] = "off"
-    """Nothing; hp-submit says so; no new jobs; pending jobs wait as well; or jobs run in `tier`."""
+    """Nothing; an alert; no new jobs; pending jobs wait as well; or jobs run in `tier`."""
     at: Annotated[int, Field(ge=1, le=1000)] = 100
     """The percentage of what may be spent."""
     grace: Annotated[Duration, Field(ge=0, le=31_536_000)] = 0
@@ -89,7 +89,8 @@ class Budget(Model):
     over_commit: bool = False
     """The budgets below it may add up to more than this one."""
     alert_at: Percentages = (50, 75, 90, 100)
-    """Percentages of the amount at which the department hears of it, rising."""
+    """Percentages of what may be spent, with what was carried over and approved, at which those in `notify`
+    are told (nobody where that is left out); rising."""
     alert_on_forecast: Percentages = ()
     """The same, of what is expected to be spent by the period's end."""
     enforce: Enforce = Enforce()

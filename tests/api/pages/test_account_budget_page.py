@@ -54,7 +54,7 @@ def test_a_head_sees_what_is_set_and_where_it_stands(november_service: Any) -> N
     assert "Amount $25,000.00 a month" in page
     assert "Carried into the next period what is left, at most $5,000.00" in page
     assert "Alerts at 50 %, 75 %, 90 %, 100 %" in page
-    assert "At 100 % hp-submit warns who submits, 72 hours later" in page
+    assert "At 100 % those who are told of alerts hear of it Set by" in page
     assert "Set by the site file." in page
     # A token that reads only is offered nothing to change.
     assert "<form" not in november_service.browser("nlp").get(PATH).text.split("</header>")[1]
@@ -141,6 +141,7 @@ def test_a_grace_of_half_an_hour_stays_where_only_the_amount_is_changed(november
         ("change", {"amount": "1e9"}, "budget.amount: '1e9' is no amount"),
         ("change", {"at": "ten"}, "'ten' is not a whole number; write digits only"),
         ("change", {"policy": "lower-tier", "tier": ""}, "tier"),
+        ("change", {"policy": "lower-tier", "tier": "critical"}, "'critical' is no lower tier of nlp"),
         ("change", {"policy": "kill"}, "budget.enforce.policy"),
         ("change", {"mail": "nobody"}, "notify.mail.0"),
     ],

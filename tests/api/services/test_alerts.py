@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,12 +11,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
+from api.db.budget_models import AlertMessage
 from api.db.engine import reading
 from api.services.alerts import Alert, listed, raise_alerts
 from api.services.budgets import Change, approve, set_budget, versions
-from hpctools.budget.allowance import Notify, Spec, in_effect
+from hpctools.budget.allowance import Enforcement, Notify, Policy, Spec, in_effect
 from hpctools.budget.money import to_places
 from hpctools.budget.month import day_of
 from hpctools.budget.tree import BudgetSite
@@ -111,6 +113,28 @@ def sum_of(engine: Engine, site: BudgetSite, now: int) -> Decimal:
 def test_nothing_spent_reaches_nothing(engine: Engine, site: BudgetSite, now: int) -> None:
     assert raise_alerts(engine, site, now) == 0
     assert listed(engine, None) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("warn", "No job is kept from running by this."),
+        (
+            "block",
+            "From 2026-11-21 12:00 UTC on no new jobs are accepted, unless its supervisor approves more.",
+        ),
+    ],
+)
+def test_an_alert_says_what_happens_to_who_has_used_a_budget_up(
+    engine: Engine, small: BudgetSite, now: int, policy: Policy, said: str
+) -> None:
+    notify = Notify(("head@uni.example",))
+    over = only(small, "nlp", Spec(Decimal(700), "USD", enforcement=Enforcement(policy), notify=notify))
+    assert raise_alerts(engine, over, now) == 1
+    with reading(engine) as session:
+        text = json.loads(session.scalars(select(AlertMessage)).one().body)["text"]
+    assert text.startswith("nlp has spent 789.01 of 700.00 USD (100 % or more)")
+    assert said in text
 
 
 def test_others_alerts_are_not_listed(engine: Engine, small: BudgetSite, now: int) -> None:
