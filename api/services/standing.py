@@ -31,7 +31,7 @@ from hpctools.budget.allowance import (
 )
 from hpctools.budget.burn import Burn
 from hpctools.budget.forecast import Forecast
-from hpctools.budget.money import ZERO, difference, percent, total
+from hpctools.budget.money import ZERO, difference, percent, plain, total
 from hpctools.budget.month import day_of
 from hpctools.budget.spendable import spendable_together
 from hpctools.budget.tree import SITE_ACCOUNT, Account, BudgetSite
@@ -168,7 +168,7 @@ def _allowed(
         return None
     granted = budgets.approvals.get(account.name, [])
     may = spendable_together(known, pieces, spending.of, granted, since=budgets.since, today=today)
-    return Allowed(may.currency, may.amount, may.carried, may.approved, version.spec.alert_at)
+    return Allowed(may.currency, plain(may.amount), may.carried, may.approved, version.spec.alert_at)
 
 
 def _day_in(period: Period, today: date) -> date:
