@@ -15,6 +15,7 @@ from bench.login_logins import logins as measured_logins
 from bench.login_placement import placements
 from bench.login_submit import MORE_ROUND_TRIPS, PARAMIKO_MORE, round_trips, start_seconds, submissions
 from bench.report import Goal, report
+from hpctools.errors import HpctoolsError
 from hpctools.login.placement import Policy
 from hpctools.login.simulation import (
     Chooser,
@@ -134,7 +135,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     codes = []
     for name in [asked.only] if asked.only else PARTS:
-        part = PARTS[name](asked.quick)
+        try:
+            part = PARTS[name](asked.quick)
+        except HpctoolsError as error:
+            print(f"bench: login {name}: {error}", file=sys.stderr)
+            codes.append(error.exit_code)
+            continue
         codes.append(report(f"login {name}", part.rows, part.goals, check=asked.check))
     return max(codes)
 

@@ -272,13 +272,23 @@ class Front:
         return seen
 
     def rested(self) -> None:
-        """Wait until no node tells that its processors are busy: plain sshds kept them so until now."""
+        """Wait until no node tells that its processors are busy: plain sshds kept them so until now.
+
+        Raises:
+            SandboxError: something else keeps them so.
+        """
 
         def told() -> bool | None:
             nodes = self.rig.service.ask("GET", "/v1/login/nodes")["nodes"]
             return all(node["cpu"] <= RESTED for node in nodes) or None
 
-        until(told, _LIMIT)
+        try:
+            until(told, _LIMIT)
+        except AssertionError:
+            raise SandboxError(
+                f"this machine's processors are still more than {RESTED:.0%} busy after {_LIMIT:.0f} s",
+                "end what else runs on it, and measure again",
+            ) from None
 
     def leave(self) -> None:
         """Everybody leaves; the nodes and the service know it when this returns."""
