@@ -23,6 +23,7 @@ from hpctools.budget.statement import Against, Statement, held_against
 from hpctools.budget.tree import Account, BudgetSite
 
 _MONTHS = 36
+_ACCOUNTS = 500
 _SITES = 4
 _LOOKED_AT = 3
 """Months that four weeks before the last reconciliation reach into."""
@@ -50,7 +51,8 @@ def read_month_statement(
 ) -> Statement:
     """One account's month, and how it stands.
 
-    What may be spent, and what runs, is read once for all accounts for each state of the store.
+    What may be spent, and what runs, is read once for all accounts for each state of the store; of months
+    before the last one for the account alone.
 
     Args:
         known_on: Unix seconds; what was spent as it was known then, and nothing of what runs or is expected.
@@ -64,6 +66,8 @@ def read_month_statement(
     if month.start > today:  # hardly anybody asks, and there are many of them: nothing is kept
         takes_long()
         allowed = read_allowances(engine, site, (account,), month_period(month), now)[account.name]
+    elif month < Month.of(today).previous:  # one person looks back, and nobody else waits
+        allowed = _allowance(engine, site, (account, month), now, state)
     else:
         allowed = _allowances(engine, site, month, now, state)[account.name]
     present = known_on is None and Month.of(today) == month
@@ -101,6 +105,19 @@ def _allowances(
     return _kept.of(engine).allowances.get(key, made)
 
 
+def _allowance(
+    engine: Engine, site: BudgetSite, of: tuple[Account, Month], now: int, state: State
+) -> Allowed | None:
+    """What one account might spend in a month that is over."""
+    account, month = of
+
+    def made() -> Allowed | None:
+        return read_allowances(engine, site, (account,), month_period(month), now)[account.name]
+
+    key = (Same(site), account.name, month, day_of(now), state.run, state.budget, state.approval)
+    return _kept.of(engine).allowance.get(key, made)
+
+
 def _running(engine: Engine, site: BudgetSite, today: date, state: State) -> _Running:
     """What runs in the present month, and what was spent in the last ones, of all accounts."""
 
@@ -120,6 +137,7 @@ class _KeptOfStore:
 
     def __init__(self) -> None:
         self.allowances: Kept[Mapping[str, Allowed | None]] = Kept(_MONTHS)
+        self.allowance: Kept[Allowed | None] = Kept(_ACCOUNTS)
         self.running: Kept[_Running] = Kept(_SITES)
 
 

@@ -13,6 +13,8 @@ from sqlalchemy import Engine, func, select
 from api.db.engine import reading
 from api.db.models import AttributionRun
 from api.services.books import month_period
+from api.services.budgets import with_budgets
+from api.services.month_statements import read_month_statement
 from api.services.overview import read_overview
 from api.services.site_file import SiteFile
 from api.services.worker import Worker
@@ -54,8 +56,10 @@ class Warming:
             return False
         site, now = self._site_file.current(), self._clock()
         present = Month.of(day_of(now))
+        asked = with_budgets(self._engine, site, day_of(now))  # as those who ask have it
         for month in (present, present.previous):
             if not self._worker.stops:
                 read_overview(self._engine, site, site.by_name[SITE_ACCOUNT], month_period(month), now)
+                read_month_statement(self._engine, asked, asked.by_name[SITE_ACCOUNT], month, now)
         self._seen = newest
         return True

@@ -69,14 +69,21 @@ def _account(site: Site, account: SiteAccount) -> Account:
 
 
 def _lower_tiers(site: Site, account: SiteAccount) -> tuple[str, ...]:
-    """Tiers of its department whose jobs come after those that name none; and what the file itself names."""
+    """Tiers of its department whose jobs come after those that name none; and what the file itself names.
+
+    Not that of replicas: what yields there is cancelled, and an ordinary job would be lost.
+    """
     default, own = site.tiers[site.default_tier], account.owner.budget
     stated = own.enforce.tier if own else None
     return tuple(
         name
         for name, tier in site.tiers.items()
         if name == stated
-        or (name in site.allowed_tiers(account.department) and tier.priority < default.priority)
+        or (
+            name in site.allowed_tiers(account.department)
+            and tier.priority < default.priority
+            and not tier.for_replicas
+        )
     )
 
 

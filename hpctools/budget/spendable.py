@@ -90,7 +90,7 @@ def spendable_together(
     return Spendable(
         whole,
         gone[-1].spec.currency,
-        sum((part.spec.amount for part in gone), ZERO),
+        total(part.spec.amount for part in gone),
         gone[0].carried,
         total(approved),
     )
@@ -144,9 +144,12 @@ def _needed(newest: Spec, period: Period, approvals: Sequence[Approval], since: 
     """From when on earlier periods matter: without carry-over, those that approvals of this one began in."""
     if newest.carry != "none":
         return since
-    if not any(counts(each, period) and each.granted < period.first for each in approvals):
-        return period.first
-    first = min(each.granted for each in approvals)
+    first = period.first
+    # Those that end last first: each may reach back into a period that earlier ones end in.
+    for each in sorted(approvals, key=lambda each: each.until, reverse=True):
+        begun = period_of(newest.calendar, first)
+        if each.granted < period.end and each.until > (begun.first if begun else first):
+            first = min(first, each.granted)
     return first if since is None else max(first, since)
 
 

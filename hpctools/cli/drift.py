@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,11 +13,13 @@ import click
 from hpctools.cli.changing import state_option
 from hpctools.cli.output import save
 from hpctools.cli.plan import compared, plan_for
-from hpctools.cli.target import own_target, target_options
+from hpctools.cli.target import of_then, own_target, refuse_hyperpod, target_options
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.versions import parse_release
 
 if TYPE_CHECKING:
+    from hpctools.conf.apply.history import History
+    from hpctools.conf.apply.record import Record
     from hpctools.conf.bundle import Bundle
     from hpctools.conf.plan.model import Change, Plan
 
@@ -26,6 +30,7 @@ class Applied(NamedTuple):
     bundle: Bundle
     folder: Path
     release: str
+    kept: Mapping[str, str]
 
 
 @click.command()
@@ -58,6 +63,7 @@ def drift(
     if applied is None:
         made = plan_for(own_target(site_file, folder, facts_file))
     else:
+        _refuse_what_is_hyperpods(applied)
         release = parse_release(applied.release)
         known = bool(applied.bundle.accounts.accounts)  # all that slurmdbd held then: what is more came since
         where = folder or applied.folder
@@ -93,7 +99,24 @@ def last_applied(state: Path, folder: Path | None = None) -> Applied | None:
         bundle = configuration(history, made[-1], lambda: AccountTree((cluster,), (), (), {}, ()))
     except (HpctoolsError, OSError):
         return None
-    return Applied(bundle, Path(made[-1].folder), made[-1].release)
+    return Applied(bundle, Path(made[-1].folder), made[-1].release, _documents(history, made[-1]))
+
+
+def _documents(history: History, record: Record) -> Mapping[str, str]:
+    from hpctools.conf.apply.return_to import documents
+
+    with suppress(HpctoolsError, OSError):
+        return documents(history, record)
+    return {}
+
+
+def _refuse_what_is_hyperpods(applied: Applied) -> None:
+    """An earlier release may have applied there; what its agent writes since is no drift."""
+    try:
+        site, facts = of_then(applied.kept)
+    except (HpctoolsError, OSError):  # none is kept, or one of another release
+        return
+    refuse_hyperpod(site, facts)
 
 
 def metrics(made: Plan, now: float) -> str:

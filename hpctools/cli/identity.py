@@ -108,9 +108,9 @@ def sync(site_file: Path | None, as_json: bool, accepted: tuple[str, ...], dry_r
     if changed and not dry_run:
         save(place, spell_members(found.groups))
     written = changed and not dry_run
-    show(
-        json_line(sync_json(found, place, written)) if as_json else sync_text(found, place, changed, dry_run)
-    )
+    its_agents = site.cluster.provider == "hyperpod"
+    text = sync_text(found, place, changed, dry_run, hyperpod=its_agents)
+    show(json_line(sync_json(found, place, written)) if as_json else text)
     return 1 if found.problems else 0
 
 

@@ -33,16 +33,26 @@ def groups_json(people: Sequence[GroupPeople]) -> dict[str, Any]:
     return {"groups": [asdict(each) for each in people]}
 
 
-def sync_text(found: Sync, place: Path, changed: bool, dry_run: bool) -> str:
-    """What changed, what did not and why."""
+def sync_text(found: Sync, place: Path, changed: bool, dry_run: bool, *, hyperpod: bool = False) -> str:
+    """What changed, what did not and why.
+
+    Args:
+        hyperpod: the site is of HyperPod, where no plan can be made.
+    """
     lines = [line for each in found.changes for line in _change(each)]
     if not changed:
         last = f"{place}: nothing has changed"
     elif dry_run:
         last = f"{place}: would be written"
     else:
-        last = f"{place}: written; `hpctools plan` shows what it means"
+        last = f"{place}: written; {_next(hyperpod)}"
     return "\n".join([*lines, *_refusals(found.refused), last]) + "\n"
+
+
+def _next(hyperpod: bool) -> str:
+    if hyperpod:
+        return "`hpctools hyperpod update` uploads it; then the controller needs the new scripts"
+    return "`hpctools plan` shows what it means"
 
 
 def _change(change: GroupChange) -> Iterator[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from hpctools.cli.changing import carry_out, changing_options, command_line, node_count
-from hpctools.cli.target import refuse_hyperpod
+from hpctools.cli.target import of_then, refuse_hyperpod
 
 if TYPE_CHECKING:
     from hpctools.conf.apply import History, Record, Request
@@ -69,18 +68,12 @@ def _request(
 ) -> tuple[DaemonCommands, Request]:
     """The site and the facts of then: today's may be what somebody goes back from."""
     from hpctools.conf.apply import Request
-    from hpctools.conf.apply.history import FACTS, SITE
     from hpctools.conf.apply.return_to import configuration, documents
     from hpctools.conf.apply.who import me
-    from hpctools.conf.facts_file import load_facts
     from hpctools.conf.slurmdbd import Slurmdbd
-    from hpctools.site import load
 
     kept = documents(history, record)
-    with tempfile.TemporaryDirectory(prefix="hpctools-") as folder:
-        for name, text in kept.items():
-            Path(folder, name).write_text(text, encoding="utf-8")
-        site, facts = load(Path(folder, SITE)), load_facts(Path(folder, FACTS))
+    site, facts = of_then(kept)
     if record.kind != "as found":  # what was found was HyperPod's own
         refuse_hyperpod(site, facts)
     request = Request(

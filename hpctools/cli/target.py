@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,22 @@ def refuse_hyperpod(site: Site, facts: Facts) -> None:
         )
 
 
+def of_then(kept: Mapping[str, str]) -> tuple[Site, Facts]:
+    """The site and the facts that the history keeps beside a change (`return_to.documents`).
+
+    Raises:
+        HpctoolsError: this release does not understand them.
+    """
+    from hpctools.conf.apply.history import FACTS, SITE
+    from hpctools.conf.facts_file import load_facts
+    from hpctools.site import load
+
+    with tempfile.TemporaryDirectory(prefix="hpctools-") as folder:
+        for name, text in kept.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        return load(Path(folder, SITE)), load_facts(Path(folder, FACTS))
+
+
 def _usual_site(folder: Path | None) -> Path:
     path = usual_site(os.environ, folder)
     if not os.environ.get(SITE_VARIABLE) and not path.exists():
@@ -160,5 +177,5 @@ def _of_other_hosts(bundle: Bundle, site: Path) -> Iterator[str]:
         names = ", ".join(file.path for file in files)
         yield (
             f"{names} belongs on {host}, and is neither compared nor written: "
-            f"`hpctools render {site} --out DIR` writes DIR/{host}/{names}"
+            f"`hpctools render {site} --out DIR` writes DIR/{host}/"
         )

@@ -78,7 +78,7 @@ class Report:
     Attributes:
         at_first, left_by_themselves, ended, left: sessions.
         seconds: that it took.
-        silent: nothing was heard of the node at last: nobody knows who is there.
+        silent: nothing was heard of the node, or of the service, at last: nobody knows who is there.
     """
 
     at_first: int
@@ -99,7 +99,7 @@ class Report:
         ended = f", {self.ended} ended at the deadline" if self.ended else ""
         left = f", {self.left} still there" if self.left else "; nobody is left"
         if self.silent:
-            left = f"; it is silent, and who is there is not known ({self.left} when it was last heard)"
+            left = f"; who is there is not known: nothing was heard at last ({self.left} before that)"
         return f"{words}{ended}{left} ({round(self.seconds)} s)"
 
     def as_json(self) -> dict[str, Any]:

@@ -175,6 +175,8 @@ def _failure(status: int, answer: object) -> str:
     """What is the matter with the service or the token, as a person may tell their site; empty: nothing."""
     if status == 0:
         return _plain(answer)
+    if status == http.client.SERVICE_UNAVAILABLE and isinstance(answer, dict) and answer.get("detail"):
+        return f"names no login node: {_plain(answer['detail']).rstrip('.')}"
     if not isinstance(answer, dict) or status >= http.client.INTERNAL_SERVER_ERROR:
         return f"gives no answer that makes sense (status {status})"
     if status >= http.client.BAD_REQUEST and status != http.client.CONFLICT:

@@ -143,7 +143,8 @@ def people_have_somewhere_to_log_in(site: Site) -> Iterator[Finding]:
 
 def one_group_of_targets(site: Site) -> Iterator[Finding]:
     """Login nodes register with one target group, so that the stack's own stays empty beside another one."""
-    if site.lifecycle.login_balance is not None and site.aws and site.aws.login.load_balancer:
+    entry = site.aws.login if site.aws else None
+    if site.lifecycle.login_balance and entry and entry.load_balancer and not entry.scaling:
         yield site.source.warning(
             ("lifecycle", "login_balance"),
             "another target group beside aws.login.load_balancer",

@@ -280,7 +280,7 @@ def _most_per_node(request: Request, limits: Limits, tres: str) -> int | None:
     asked = request.per_node or {}
     if tres == "node":
         return 1
-    if not tres.startswith("gres/gpu") or request.per_node is None or request.whole:
+    if tres.partition(":")[0] != "gres/gpu" or request.per_node is None or request.whole:
         return None
     if any(limits.partitions[name].whole for name in request.partitions if name in limits.partitions):
         return None

@@ -119,12 +119,12 @@ def _gpus_asked(intent: Intent) -> list[str]:
     if asked is not None:
         return asked.split(",")
     parts = (intent.effective("gres") or "").split(",")
-    found = (re.fullmatch(r"(?:gres[:/])?gpu(?::(.*))?", part) for part in parts)
+    found = (re.fullmatch(r"(?:gres[:/])?gpu(?:[:=](.*))?", part) for part in parts)
     return [each[1] or "" for each in found if each]
 
 
 def _kind_and_count(part: str) -> tuple[str, int]:
-    words = part.partition("(")[0].split(":")
+    words = re.split("[:=]", part.partition("(")[0])  # Slurm takes either before the number
     count = int(words.pop()) if words[-1].isdecimal() else 1
     return words[0] if words else "", count
 

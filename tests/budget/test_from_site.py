@@ -42,7 +42,7 @@ def test_the_reference_site_as_the_budget_sees_it() -> None:
             notify=Notify(mail=("nlp-head@uni.example",)),
         ),
         fair_share=40,
-        lower_tiers=("low", "preemptible", "elastic"),
+        lower_tiers=("low", "preemptible"),
     )
     assert site.lineage("nlp-lab-a") == ("nlp-lab-a", "nlp", "root")
     assert site.subtree("nlp") == {"nlp", "nlp-lab-a", "nlp-lab-b"}

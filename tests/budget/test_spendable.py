@@ -237,3 +237,19 @@ def test_approvals_that_have_ended_are_worth_what_was_spent_on_them_and_no_more(
         may = Account("balance", ended, spent).may((month,), last)
         plain = Account("balance", (), spent).may((month,), last)
         assert plain <= may <= plain + total(each.amount for each in ended)
+
+
+def test_approvals_of_years_ago_are_not_gone_through_for_each_look() -> None:
+    """One that had ended four years before had 61 months read, on each page."""
+    read: list[Period] = []
+
+    def spent(period: Period) -> Decimal:
+        read.append(period)
+        return Decimal(100)
+
+    old = Approval(date(2022, 1, 10), Decimal(5), date(2022, 2, 10))
+    present = Approval(date(2026, 10, 20), Decimal(500), date(2026, 12, 1))
+    known = [Version(date(2021, 1, 1), Spec(Decimal(1000), "USD"))]
+    november = Period(date(2026, 11, 1), date(2026, 12, 1))
+    found = spendable(known, november, spent, (old, present), today=date(2026, 11, 15))
+    assert (found.approved, min(each.first for each in read)) == (Decimal(500), date(2026, 10, 1))

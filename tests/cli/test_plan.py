@@ -80,7 +80,7 @@ def test_a_file_for_another_host_is_named_with_the_way_to_have_it(command: Comma
     site.write_text(site.read_text().replace("host: ctl-1  ", "host: db-1  "))
     told = (
         "slurmdbd.conf belongs on db-1, and is neither compared nor written: "
-        f"`hpctools render {site} --out DIR` writes DIR/db-1/slurmdbd.conf"
+        f"`hpctools render {site} --out DIR` writes DIR/db-1/"
     )
     assert told in json.loads(command("plan", "--json")[1])["warnings"]
 
@@ -216,6 +216,7 @@ def test_a_rollback_on_hyperpod_brings_back_what_was_found_there_and_nothing_of_
         applied(state, number, kind=kind, site=REFERENCE.read_text())  # type: ignore[arg-type]
     monkeypatch.setattr("hpctools.conf.slurmdbd.Slurmdbd.read", lambda _: bundle().accounts)
     monkeypatch.setattr(rollback, "carry_out", lambda request, *_, **__: brought.append(request))
+    assert command("drift", "--state", str(state)) == (2, "", HYPERPOD)
     assert command("rollback", "1", "--state", str(state)) == (2, "", HYPERPOD)
     assert (command("rollback", "0", "--state", str(state))[0], len(brought)) == (0, 1)
 

@@ -14,6 +14,7 @@ from hpctools import conf
 from hpctools.cli.rollback import rollback
 from hpctools.conf.apply import History, LockedError, Request
 from hpctools.conf.apply.lock import locked
+from hpctools.conf.facts_file import dump_facts
 from tests.cli.test_plan import applied, killed
 from tests.conf.apply.stand_in import ADA
 from tests.conf.plan.stage import REFERENCE, bundle
@@ -32,6 +33,8 @@ def state(tmp_path: Path) -> Path:
     for number in range(3):
         applied(tmp_path / "state", number, hours(number))
         History(tmp_path / "state").write(number, "site.yaml", REFERENCE.read_text())
+        # A sandbox: the site itself is of HyperPod, where nothing is rolled back.
+        History(tmp_path / "state").write(number, "facts.yaml", dump_facts(conf.Facts(made_up_gpus=True)))
     return tmp_path / "state"
 
 

@@ -125,7 +125,7 @@ def test_of_a_node_that_was_never_heard_nobody_says_that_it_is_empty(course: Cou
     report, _ = wait(Mute({1: 1e9}), course)
     assert (report.left, report.silent, report.is_empty) == (0, True, False)
     assert "nobody is left" not in str(report)
-    assert "who is there is not known (0 when it was last heard)" in str(report)
+    assert "; who is there is not known: nothing was heard at last (0 before that)" in str(report)
 
 
 def test_who_was_not_known_at_the_deadline_is_ended_when_their_node_tells_of_them_again() -> None:

@@ -160,6 +160,11 @@ def test_nobody_is_asked_who_they_are_where_there_is_one_node() -> None:
     ("status", "answer", "why"),
     [
         (503, b"{}", "gives no answer that makes sense (status 503)"),
+        (
+            503,
+            b'{"detail": "No node has told of itself."}',
+            "names no login node: No node has told of itself",
+        ),
         (200, b"nonsense", "gives no answer that makes sense (status 200)"),
         (200, b"[]", "gives no answer that makes sense (status 200)"),
         (200, b"[" * 9000, "gives no answer that makes sense (status 200)"),

@@ -92,6 +92,10 @@ def test_each_warning_has_its_line(text: str, warning: str) -> None:
     assert told(text) == [warning]
 
 
+SCALED = """\
+  login:
+    scaling: {instance_type: m7i.large, image: ami-0123456789abcdef0}
+    load_balancer"""
 BALANCED = """\
 lifecycle:
   login_balance:
@@ -107,6 +111,8 @@ def test_login_nodes_are_behind_one_balancer() -> None:
     assert not [each for each in told(example) if "login_balance" in each]
     assert len(found) == 1
     assert "lifecycle.login_balance: warning: found another target group beside aws.login.load_b" in found[0]
+    scaled = example.replace("  login:\n    load_balancer", SCALED, 1).replace("lifecycle:\n", BALANCED, 1)
+    assert not [each for each in told(scaled) if "login_balance" in each], "its instances register themselves"
 
 
 def test_a_site_that_was_built_in_code_has_no_lines() -> None:

@@ -399,6 +399,8 @@ def test_gpus_of_a_node_are_counted(tmp_path, words, gpus):
         (["--gres=gres/gpu:3090:2(S:0)"], {"gres/gpu": 2, "gres/gpu:3090": 2}),
         (["--gres=gpu:1g.5gb"], {"gres/gpu": 1, "gres/gpu:1g.5gb": 1}),
         (["--gres=gpu"], {"gres/gpu": 1}),
+        (["--gres=gpu=4"], {"gres/gpu": 4}),
+        (["--gres=gpu:a100=4,nvme=2"], {"gres/gpu": 4, "gres/gpu:a100": 4}),
         (["--exclusive"], {}),
     ],
 )

@@ -32,6 +32,7 @@ def forward(prepared: Prepared, parts: Parts, progress: Progress, sick: Set[str]
     _drain(prepared, parts, progress)
     if prepared.tells_accounts and not prepared.first_start:
         _add(prepared, parts, progress)
+        _drain(prepared, parts, progress)  # a node that was DOWN may be back (ReturnToService)
     _switch(prepared, parts, progress)
     _load(prepared, parts, progress)
     progress.enter(parts, Phase.VERIFYING)
@@ -57,7 +58,7 @@ def _drain(prepared: Prepared, parts: Parts, progress: Progress) -> None:
     parts.doing(f"draining {fold(nodes)}")
     daemons = parts.cluster.daemons
     taking = daemons.taking_jobs(nodes)
-    progress.note(parts.history, drained=taking)
+    progress.note(parts.history, drained=(*progress.record.drained, *taking))
     daemons.drain(taking, f"hpctools change {progress.record.number}")
     jobs = daemons.jobs_on(nodes)
     if jobs:

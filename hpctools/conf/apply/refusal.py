@@ -98,6 +98,21 @@ def refuse_stale(agreed: Plan, now: Plan) -> None:
     )
 
 
+def refuse_come(agreed: Plan, now: Plan) -> None:
+    """Refuse to remove accounts, people and QoS that came since the plan was shown: nobody has agreed to it.
+
+    Raises:
+        ApplyError: there are such.
+    """
+    new = [each for each in _only(now.changes, agreed.changes) if each.told and each.mark == "-"]
+    if new:
+        raise ApplyError(
+            "accounts came while this change was prepared, and it would remove them; nothing has changed:\n"
+            + "\n".join(f"  {_told(each)}" for each in new),
+            "run the same again: it plans anew",
+        )
+
+
 def refuse_begun(agreed: Plan, now: Plan) -> None:
     """Refuse to disturb jobs that have begun since the plan was shown: nobody has agreed to that.
 
@@ -106,15 +121,20 @@ def refuse_begun(agreed: Plan, now: Plan) -> None:
         now: the same, made anew.
 
     Raises:
-        ApplyError: there is such a job.
+        ApplyError: there is such a job, or nobody can tell.
     """
+    silent = [each for each in now.unknown if each not in agreed.unknown]
+    if silent:
+        raise ApplyError(
+            "jobs could not be looked at again; nothing has changed:\n  " + "\n  ".join(silent),
+            "run the same again: it plans anew",
+        )
     named = {job.id for job in agreed.jobs if _runs(job)}
     begun = [job for job in now.jobs if _runs(job) and job.id not in named]
     if begun:
         told = "\n".join(f"  job {job.id} of {job.user}: {job.why}" for job in begun)
         raise ApplyError(
-            "jobs began while this change was prepared, and it would disturb them; nothing has changed:\n"
-            + told,
+            "jobs run that the plan did not name, and it would disturb them; nothing has changed:\n" + told,
             "run the same again: it plans anew",
         )
 

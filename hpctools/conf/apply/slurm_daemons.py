@@ -25,8 +25,9 @@ _STOP_SECONDS = 90.0
 # slurmctld knows these, but no slurmd of theirs could answer.
 _ABSENT = re.compile(r"POWER(ED|ING)_(DOWN|UP)|NOT_RESPONDING|DOWN|UNKNOWN|FUTURE|PLANNED_DOWN|\*|~|#|%")
 
-# No job begins on these; all but the first were taken out of service by somebody, or by slurmctld.
-_OUT_OF_SERVICE = {"DRAIN", "DOWN", "FAIL", "ERROR", "FUTURE", "UNKNOWN"}
+# No job begins on these; all but the first were taken out of service by somebody, or by slurmctld. (One whose
+# state is UNKNOWN takes jobs as soon as its slurmd registers.)
+_OUT_OF_SERVICE = {"DRAIN", "DOWN", "FAIL", "ERROR", "FUTURE"}
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from hpctools.conf.apply.lock import locked
 from hpctools.conf.apply.preparation import Prepared, prepare
 from hpctools.conf.apply.progress import Parts, Progress
 from hpctools.conf.apply.record import Phase
-from hpctools.conf.apply.refusal import refuse_begun, refuse_moved
+from hpctools.conf.apply.refusal import refuse_begun, refuse_come, refuse_moved
 from hpctools.conf.apply.request import Outcome, Prospect, Request
 from hpctools.conf.apply.taking_back import take_back
 from hpctools.conf.telling import unfailing
@@ -105,12 +105,17 @@ def _preflight(prepared: Prepared, parts: Parts) -> tuple[int, ...]:
 
 
 def _look_again(prepared: Prepared, parts: Parts) -> None:
-    """Plan once more, without another boot: preflight and question take time, and jobs begin meanwhile."""
+    """Plan once more, without another boot: preflight and question take time, and jobs begin meanwhile.
+
+    Files are compared by themselves (`refuse_moved`).
+    """
     if prepared.first_start or not prepared.plan.changes:
         return
     parts.doing("looking at jobs again")
     request = prepared.request
-    refuse_begun(prepared.plan, parts.cluster.planner.plan(request.bundle, prune=request.prune))
+    now = parts.cluster.planner.plan(request.bundle, prune=request.prune)
+    refuse_begun(prepared.plan, now)
+    refuse_come(prepared.plan, now)
 
 
 def _carry_out(prepared: Prepared, parts: Parts) -> Outcome:

@@ -24,7 +24,7 @@ STATES = {
     "ALLOCATED+FAIL": False,
     "ERROR": False,
     "FUTURE": False,
-    "UNKNOWN+NOT_RESPONDING": False,
+    "UNKNOWN+NOT_RESPONDING": True,  # it takes jobs as soon as its slurmd registers
 }
 
 
