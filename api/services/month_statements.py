@@ -129,7 +129,8 @@ def _running(engine: Engine, site: BudgetSite, today: date, state: State) -> _Ru
             read = {month: read_month_days(engine, session, site, month) for month in months}
             return _Running(burn_of_all(session, site), read)
 
-    return _kept.of(engine).running.get((Same(site), today, state.run, state.burn), made)
+    key = (Same(site), today, state.run, state.burn, state.event)
+    return _kept.of(engine).running.get(key, made)
 
 
 class _KeptOfStore:

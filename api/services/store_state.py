@@ -7,23 +7,28 @@ from typing import NamedTuple
 
 from sqlalchemy import Engine, func, select
 
+from api.db.access_models import ReconciliationEvent
 from api.db.budget_models import BudgetApproval, BudgetVersion, BurnReading
 from api.db.looks import Noted, looking
 from api.db.models import AttributionRun
 
 
 class State(NamedTuple):
-    """The last rows of the tables that tell of money: each is append-only. None: it has none yet."""
+    """The last rows of the tables that tell of money: each is append-only. None: it has none yet.
+
+    A reconciliation's end is one, too: from then on what ran counts as billed.
+    """
 
     run: int | None
     budget: int | None
     approval: int | None
     burn: int | None
+    event: int | None
 
 
 STATE = tuple(
     select(func.max(table.id)).scalar_subquery()
-    for table in (AttributionRun, BudgetVersion, BudgetApproval, BurnReading)
+    for table in (AttributionRun, BudgetVersion, BudgetApproval, BurnReading, ReconciliationEvent)
 )
 """The columns of a state, for a query that asks for it along with something else: see `note`."""
 

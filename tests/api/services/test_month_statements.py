@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from api.db.access_models import Reconciliation, ReconciliationEvent
 from api.db.budget_models import BurnReading
 from api.db.engine import writing
 from api.formats.pdf import as_pdf
@@ -151,3 +152,19 @@ def test_who_asks_for_a_statement_after_another_asks_the_database_nothing(
     monkeypatch.setattr("api.services.month_statements.read_allowances", never)
     monkeypatch.setattr("api.services.month_statements.burn_of_all", never)
     said(lively, site, "cv", NOVEMBER, now)
+
+
+def test_what_ran_is_billed_once_a_reconciliation_has_ended_also_one_that_posted_nothing(
+    lively: Any, site: BudgetSite, now: int
+) -> None:
+    """Statements went on telling it as unbilled until the next reading, and pages did."""
+    assert said(lively, site, "nlp", NOVEMBER, now).unbilled == 81
+    with writing(lively) as session:
+        run = Reconciliation(month=str(NOVEMBER), principal="head", requested_at=now)
+        session.add(run)
+        session.flush()
+        ended = {"reconciliation_id": run.id, "state": "done", "at": now + 2, "detail": "{}"}
+        session.execute(insert(ReconciliationEvent), [ended])
+    found = said(lively, site, "nlp", NOVEMBER, now)
+    assert found.unbilled == 0
+    same(found, shown(lively, site, "nlp", NOVEMBER, now))
