@@ -99,7 +99,7 @@ def test_a_node_whose_clock_is_off_is_up_and_its_sessions_are_as_old_as_they_are
     client = sqlite_service.client("root", "login")
     heard = Reporter(Self("login-1"), Line(client), lambda: 7.0).report(seen, draining=False, unlimited=False)
     assert heard is not None
-    (told,) = client.get("/v1/login/sessions").json()["sessions"]
+    (told,) = sqlite_service.client(None).get("/v1/login/sessions").json()["sessions"]
     assert (told["user"], told["since"]) == ("nlp1", "2026-11-21T11:00:40Z")
     (node,) = client.get("/v1/login/nodes").json()["nodes"]
     assert (node["state"], node["heard_seconds_ago"]) == ("up", 0)

@@ -129,7 +129,7 @@ def test_while_the_service_is_away_no_node_has_more_than_its_own_limit(log_in: L
 
 
 def test_a_node_that_is_cut_off_goes_on_by_its_own_limit_and_all_counts_afterwards(
-    log_in: Login, line: Line
+    log_in: Login, line: Line, sqlite_service: Any
 ) -> None:
     """Four are allowed over all nodes, three on each by itself: never more than those three beyond them."""
     line.cut_off = {"login-1"}
@@ -138,7 +138,7 @@ def test_a_node_that_is_cut_off_goes_on_by_its_own_limit_and_all_counts_afterwar
     assert (far, near) == ([0, 0, 0, 77], [0, 0])
     line.cut_off.clear()
     line.agents["login-1"].look()
-    known = line.client.get(f"/v1/login/sessions?user={USER}").json()["sessions"]
+    known = sqlite_service.client(None).get(f"/v1/login/sessions?user={USER}").json()["sessions"]
     assert sorted(each["node"] for each in known) == ["login-1"] * 3 + ["login-2"] * 2
     code, said = log_in("login-2")
     assert (code, "you have 5 sessions on the login nodes, and the limit is 4:" in said) == (77, True)
