@@ -175,13 +175,15 @@ def _failure(status: int, answer: object) -> str:
     """What is the matter with the service or the token, as a person may tell their site; empty: nothing."""
     if status == 0:
         return _plain(answer)
-    if status == http.client.SERVICE_UNAVAILABLE and isinstance(answer, dict) and answer.get("detail"):
-        return f"names no login node: {_plain(answer['detail']).rstrip('.')}"
-    if not isinstance(answer, dict) or status >= http.client.INTERNAL_SERVER_ERROR:
-        return f"gives no answer that makes sense (status {status})"
-    if status >= http.client.BAD_REQUEST and status != http.client.CONFLICT:
-        return f"refuses the question ({status}): {_plain(answer.get('detail')).rstrip('.')}"
-    return ""
+    told = answer if isinstance(answer, dict) else {}
+    detail = _plain(told.get("detail")).rstrip(".")
+    if told and (status == http.client.CONFLICT or (status < http.client.BAD_REQUEST and any(_said(told)))):
+        return ""  # it names nodes, or why there is none, which is told by itself
+    if status == http.client.SERVICE_UNAVAILABLE and detail:
+        return f"names no login node: {detail}"
+    if told and http.client.BAD_REQUEST <= status < http.client.INTERNAL_SERVER_ERROR:
+        return f"refuses the question ({status}): {detail}"
+    return f"gives no answer that makes sense (status {status})"
 
 
 def _connected(source: Source, step: Callable[[], None]) -> http.client.HTTPConnection:
