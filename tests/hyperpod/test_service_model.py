@@ -25,9 +25,9 @@ def test_both_requests_are_known() -> None:
     assert "VpcConfig" not in service_model.request("UpdateCluster").members
 
 
-def test_without_botocore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_botocore_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(HpctoolsError, match=r"pip install 'hpctools\[aws\]'"):
+    with pytest.raises(HpctoolsError, match="is missing; install it: pip install boto3$"):
         service_model.request("CreateCluster")
 
 

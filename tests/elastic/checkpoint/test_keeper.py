@@ -215,7 +215,7 @@ def test_a_place_that_cannot_even_be_spoken_to_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(place: str) -> Any:
-        raise ElasticError("checkpoints in s3:// need boto3", "pip install 'hpctools[aws]'")
+        raise ElasticError("checkpoints in s3:// need boto3", "pip install boto3")
 
     monkeypatch.setattr(keeper_module, "open_store", broken)
     training = Training("s3://bucket/x", Checkpoint(every_seconds=0, every_steps=1))
@@ -224,7 +224,7 @@ def test_a_place_that_cannot_even_be_spoken_to_holds_nobody_up(
         (
             "warning",
             {
-                "message": "nothing is saved: checkpoints in s3:// need boto3; pip install 'hpctools[aws]'; "
+                "message": "nothing is saved: checkpoints in s3:// need boto3; pip install boto3; "
                 "the training goes on without"
             },
         )
