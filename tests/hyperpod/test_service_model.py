@@ -27,7 +27,7 @@ def test_both_requests_are_known() -> None:
 
 def test_without_botocore_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(HpctoolsError, match="is missing; install it: pip install boto3$"):
+    with pytest.raises(HpctoolsError, match=r"is missing; install it: pip install boto3$"):
         service_model.request("CreateCluster")
 
 
