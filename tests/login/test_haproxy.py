@@ -159,9 +159,10 @@ class Entrance:
         seen: list[object] = []
 
         def look() -> bool:
-            if not self.socket.exists():
+            try:
+                seen.append(self.shown())
+            except (FileNotFoundError, ConnectionRefusedError):  # not made yet; made, and not listened at yet
                 return False
-            seen.append(self.shown())
             return seen[-1] == wanted
 
         try:
