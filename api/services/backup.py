@@ -152,10 +152,26 @@ def _restore_sqlite(source: Path, target: Path) -> None:
 
 
 def _give_to_the_service(part: Path) -> None:
-    """A file of root's is given to whose the folder is: the service runs as that account."""
-    if os.geteuid() == 0:
-        folder = part.parent.stat()
-        os.chown(part, folder.st_uid, folder.st_gid, follow_symlinks=False)
+    """A file of root's is given to whose the folder is: the service runs as that account.
+
+    Whose the folder is may put another file of root's in its place: only one that has no other name is given.
+
+    Raises:
+        UsageError: it is another file by now.
+    """
+    if os.geteuid() != 0:
+        return
+    folder, refusal = part.parent.stat(), UsageError(f"{part} was replaced meanwhile", "do it again")
+    try:
+        opened = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        raise refusal from None
+    try:
+        if os.fstat(opened).st_nlink != 1:
+            raise refusal
+        os.fchown(opened, folder.st_uid, folder.st_gid)
+    finally:
+        os.close(opened)
 
 
 def _demand_room(target: Path) -> None:

@@ -18,7 +18,7 @@ from api.db.engine import connect
 from api.db.migrate import HEAD, upgrade
 from api.db.schema import Base
 from api.services import tokens
-from api.services.backup import backup, restore
+from api.services.backup import _give_to_the_service, backup, restore
 from hpctools.errors import BudgetError, HpctoolsError, UnreachableError, UsageError
 
 
@@ -129,6 +129,22 @@ def test_what_root_brings_back_is_the_services(store_url: str, tmp_path: Path) -
     assert [path.name for path in folder.iterdir()] == ["api.sqlite"]
     found = (folder / "api.sqlite").stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (4242, 4343, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_root_gives_away_no_file_of_its_own_that_was_put_in_the_backups_place(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    """The folder is the service's, which may put a link to any file there."""
+    folder, secret = tmp_path / "data", tmp_path / "secret"
+    folder.mkdir()
+    os.chown(folder, 4242, 4343)
+    secret.touch(0o600)
+    link(secret, folder / "part")
+    with pytest.raises(UsageError, match="was replaced meanwhile"):
+        _give_to_the_service(folder / "part")
+    assert secret.stat().st_uid == 0
 
 
 def damage(file: Path, first: int, last: int) -> None:
