@@ -192,8 +192,8 @@ class Coordinator:
             for job_id in given_back(events):
                 run.replicas.was_given_back(job_id)
             run.takes_over, run.completed = True, is_complete(events)
-            generation, now = run.journal.status.generation, time.monotonic()
-            run.membership.take_over(generation, now, completed=run.completed)
+            generation = max(run.journal.status.generation, earlier_terms.last_generation(events))
+            run.membership.take_over(generation, time.monotonic(), completed=run.completed)
             run.replicas.are_wanted = lambda: not run.is_hearing
             run.journal.event("takeover", job_id=run.job_id, host=host, term=self._term)
         run.journal.flush(time.monotonic())

@@ -56,6 +56,14 @@ def last_saved(events: Sequence[Event]) -> str | None:
     return saved
 
 
+def last_generation(events: Iterable[Event]) -> int:
+    """The last generation in which somebody is known to have joined; 0: none.
+
+    The status knows of those, too, in which nobody did, but it is written later.
+    """
+    return max((int(each.detail.get("generation", 0)) for each in events if each.event == "joined"), default=0)
+
+
 def has_saved(events: Iterable[Event]) -> bool:
     """Whether anything was ever saved, or the run began from what another one had saved."""
     return any(each.event in _SAVED for each in events)

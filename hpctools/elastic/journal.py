@@ -92,6 +92,7 @@ class FolderJournal:
         for worker, node in zip(formed.members, nodes, strict=True):
             if worker not in formed.before:
                 self.event("joined", worker=worker, node=node, generation=formed.generation)
+        self._next_flush = 0.0  # whoever takes over may not give its number to another one
         self.stepped(formed.generation, formed.step)
         if formed.world_before:
             while len(self._resizes) >= UNMEASURED:

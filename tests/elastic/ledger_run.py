@@ -134,6 +134,10 @@ class LedgerRun(LocalRun):
                     steps[line["step"]] = line
         return [steps[step] for step in sorted(steps)]
 
+    def has_committed(self, worker: str) -> bool:
+        """Whether a worker has committed a step, whatever its rank; `committed` tells of the first ranks alone."""
+        return any(line["worker"] == worker and "committed" in line for line in self.ledger())
+
     def story(self) -> str:
         """All that is known, for a failed assertion."""
         events = "\n".join(f"{event.time} {event.event} {event.detail}" for event in self.folder.events())

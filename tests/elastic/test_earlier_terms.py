@@ -57,6 +57,25 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
+@pytest.mark.parametrize(("noted", "joined", "known"), [(0, 2, 2), (4, 2, 4), (1, None, 1), (0, None, 0)])
+def test_whoever_takes_over_gives_no_generation_s_number_to_another_one(
+    tmp_path: Path, noted: int, joined: int | None, known: int
+) -> None:
+    """A coordinator may be killed between its generation's events and the status."""
+
+    async def take_over() -> int:
+        coordinator = Coordinator(folder, FakeSlurm(), 7, term=2)
+        coordinator._begin("host")
+        return coordinator._run.membership.generation
+
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    folder.write_status(RunStatus("running", min_nodes=1, max_nodes=3, generation=noted))
+    if joined is not None:
+        folder.append_event("joined", worker="b0.0.0", node="n1", generation=1)
+        folder.append_event("joined", worker="r7.0.0", node="n2", generation=joined)
+    assert asyncio.run(take_over()) == known
+
+
 def test_workers_that_ended_while_nobody_coordinated_have_done_all(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from tests.elastic.test_run import OPTIONS, assert_same_result, lone
 
 __all__ = ["lone"]
 
-MARK = Mark("r7 12 /runs/one", 12)
+MARK = Mark(f"r7 12 /runs/{os.getpid()}", 12)  # tests in another process are not ours to end
 IS_FOUND = {STARTED_BY: MARK.text, "SLURM_JOB_ID": "12"}
 
 
@@ -118,7 +118,7 @@ def test_what_clears_its_environment_goes_with_the_session_of_one_that_does_not(
     "environ",
     [
         {},
-        {STARTED_BY: "r7.1 12 /runs/one", "SLURM_JOB_ID": "12"},
+        {STARTED_BY: MARK.text.replace("r7", "r7.1"), "SLURM_JOB_ID": "12"},
         {STARTED_BY: "r7 12 /runs/other", "SLURM_JOB_ID": "12"},
         {**IS_FOUND, "SLURM_JOB_ID": "13"},
     ],
@@ -173,7 +173,7 @@ def test_an_agent_that_is_started_again_ends_the_worker_of_the_one_before(
         orphan = run.pid_of("r1000.0.0")
         os.kill(orphan, signal.SIGSTOP)  # so that it does not end itself before
         run.start_again("r1000")
-        run.wait(lambda: any(line["worker"] == "r1000.0.100" for line in run.committed()))
+        run.wait(lambda: run.has_committed("r1000.0.100"))
         assert not runs(orphan)
         hurry.touch()
         assert run.end() == 0, run.story()

@@ -231,6 +231,7 @@ def test_the_only_node_that_trains_dies_before_anything_is_saved(
         run.capacity = 1
         run.wait_for_world(1)
         run.wait(lambda: run.agent_of("r1000"))
+        run.wait(lambda: run.events("joined"))  # else it is as if it had never trained
         run.lose_baseline()
         run.wait(lambda: run.events("takeover"))
         run.wait(lambda: run.committed()[0]["generation"] > 1)
@@ -256,7 +257,7 @@ def test_killed_first_worker(make_run: MakeRun, lone: list[dict[str, Any]], hurr
     with make_run((2, 2), "--hurry", str(hurry)) as run:
         run.wait_for_world(2)
         os.kill(run.pid_of("b0"), signal.SIGKILL)
-        run.wait(lambda: [line for line in run.committed() if line["worker"] == "b0.0.1"])
+        run.wait(lambda: run.has_committed("b0.0.1"))
         hurry.touch()
         assert run.end() == 0
     assert_same_result(run, lone)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from hpctools.sandbox.reconfigure import reconfigure
 from tests.system.harness import Cluster
 
 pytestmark = pytest.mark.releases
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.releases
 # What an administrator of ten years has done, where a site file has no words for all of it. The QoS comes
 # before the partition that names it: 26.05 does not start with a QoS that slurmdbd does not know, and starts
 # anew at a reconfigure; in the foreground, as here, it has answered scontrol by then, and is gone.
-EDITS = """
+EARLY_EDITS = """
 set -e
 cd /etc/slurm
 cp --remove-destination slurm.conf mine && mv mine slurm.conf
@@ -26,7 +27,9 @@ PartitionName=everyone Nodes=ALL Default=YES PriorityJobFactor=3
 PartitionName=quick Nodes=reserved-1 MaxTime=30 AllowQos=gold,medium Hidden=YES
 END
 sacctmgr -i add qos gold priority=700 maxtrespu=gres/gpu=4,cpu=96 flags=DenyOnLimit usagefactor=1.5
-scontrol reconfigure
+"""
+LATER_EDITS = """
+set -e
 sacctmgr -i modify qos gold set grptresmins=cpu=6000
 sacctmgr -i add account chem parent=root fairshare=17 description="chemistry: all of it"
 sacctmgr -i modify account chem set grptresmins=gres/gpu=60000
@@ -44,7 +47,9 @@ sacctmgr -i modify user pasteur set adminlevel=operator
 @pytest.fixture
 def found(small: Cluster) -> Cluster:
     """A cluster that was changed by hand."""
-    small.inside("sh", "-c", EDITS, timeout=60)
+    small.inside("sh", "-c", EARLY_EDITS, timeout=60)
+    reconfigure(small.sandbox)
+    small.inside("sh", "-c", LATER_EDITS, timeout=60)
     # A question that comes while 26.05 starts anew is lost; scontrol asks again after ten seconds.
     show = ("timeout", "25", "scontrol", "-a", "show", "partition")
     small.until(lambda: "quick" in small.inside(*show, check=False).stdout, limit=60)

@@ -284,7 +284,7 @@ def lose_workers(run: ShardedRun) -> None:
     """One is killed and one frozen: each time all go back to the newest checkpoint."""
     os.kill(run.pid_of("r1000"), signal.SIGKILL)
     run.wait(lambda: len(run.events("resumed")) == 1)
-    run.wait(lambda: [line for line in run.ledger() if line["worker"] == "r1000.0.1" and "committed" in line])
+    run.wait(lambda: run.has_committed("r1000.0.1"))
     os.kill(run.pid_of("b0"), signal.SIGSTOP)
     run.wait(lambda: len(run.events("resumed")) == 2)
 
