@@ -135,7 +135,7 @@ class LedgerRun(LocalRun):
         return [steps[step] for step in sorted(steps)]
 
     def has_committed(self, worker: str) -> bool:
-        """Whether a worker has committed a step, whatever its rank; `committed` tells of the first ranks alone."""
+        """Whether a worker has committed a step, whatever its rank; `committed` has one rank's lines."""
         return any(line["worker"] == worker and "committed" in line for line in self.ledger())
 
     def story(self) -> str:
