@@ -71,7 +71,7 @@ class Acting:
         elif isinstance(action, ReplaceNode):
             self._replace_node(action, now)
         elif isinstance(action, RestartAll):
-            self.restart_all(action.skip)
+            self.restart_all(self._to_be_left_out(action))
         elif isinstance(action, RollBack):
             self._roll_back(action, now)
         elif isinstance(action, Depart):
@@ -88,6 +88,15 @@ class Acting:
         for agent in run.roster.agents_on(node):
             if agent.is_baseline:
                 run.loses_baseline(agent.job_id)
+
+    def _to_be_left_out(self, action: RestartAll) -> list[int]:
+        """What the first generation leaves out: all that ever was, where it begins at the beginning.
+
+        What is saved knows by itself what was left out until then.
+        """
+        run = self._run
+        is_saved = run.has_checkpoint or run.may_have_checkpoint or run.has_saved
+        return sorted({*action.skip, *(() if is_saved else run.left_out)})
 
     def restart_all(self, skip: Sequence[int] = ()) -> None:
         """End every worker, and begin again with what is on disk; at the beginning without steps `skip`."""

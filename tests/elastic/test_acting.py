@@ -597,6 +597,28 @@ def test_everything_is_ended_and_started_again(act: Act) -> None:
     act(RestartAll("why"), check)
 
 
+@pytest.mark.parametrize(
+    ("saved", "left_out"),
+    [("", [3]), ("has_checkpoint", None), ("may_have_checkpoint", None), ("has_saved", None)],
+)
+def test_all_that_begin_again_at_the_beginning_leave_out_what_was_left_out(
+    act: Act, saved: str, left_out: list[int] | None
+) -> None:
+    """What is saved knows it by itself."""
+
+    def check(scene: Scene) -> None:
+        if saved:
+            setattr(scene.run, saved, True)
+        scene.acting.act(RestartAll("why"))
+        membership = scene.run.membership
+        membership.ready("b0.0.1", (0, 0), 9.0)
+        (form,) = [each.message for each in membership.effects if isinstance(each, Send)]
+        expected = {"to_step": 0, "skip": left_out} if left_out else {}
+        assert form.get("roll_back", {}) == expected
+
+    act(RollBack(steps=1, skip=True, reason="why", blamed=3), check)
+
+
 def test_all_go_back_and_leave_the_blamed_step_out(act: Act) -> None:
     def check(scene: Scene) -> None:
         forms = [wire.said("form")[0] for wire in scene.workers.values()]
