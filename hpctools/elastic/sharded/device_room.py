@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 import torch
 
-from hpctools.elastic.sharded.room import MARGIN, MEMORY, Device, Old, Seen, Waiting
-from hpctools.errors import ElasticError
+from hpctools.elastic.sharded.room import MARGIN, MEMORY, Device, Old, Seen, Waiting, found_in
 
 HOST = "host memory"
 
@@ -31,27 +30,32 @@ def look(state_bytes: int, workers_per_node: int) -> Device:
 def choose(new: int, device: Device, new_here: int, old: Old, seen: Seen) -> Waiting:
     """Where the old parts wait; pure.
 
+    Where nothing has room by these estimates, that is where the least of it is missing: GPU or host.
+
     Args:
         new: bytes of the parts that are to come to this worker.
         new_here: of all workers of this node: they come through the host's memory.
-
-    Raises:
-        ElasticError: there is room nowhere.
     """
-    if device.free >= (MARGIN * new + device.work) * device.workers:
+    on_device = (MARGIN * new + device.work) * device.workers
+    on_host = MARGIN * (new_here + old.here)
+    if device.free >= on_device:
         return Waiting(MEMORY)
-    if seen.memory >= MARGIN * (new_here + old.here):
+    if seen.memory >= on_host:
         return Waiting(HOST)
     for place in seen.places:
         if place.free >= old.at(place):
             return Waiting(place.kind, place.folder)
-    found = "".join(f", {each.free >> 20} MiB in {each.folder}" for each in seen.places)
-    raise ElasticError(
+    medium = MEMORY if device.free * on_host >= seen.memory * on_device else HOST
+    return Waiting(medium, lack=_lack(new, device, old, seen))
+
+
+def _lack(new: int, device: Device, old: Old, seen: Seen) -> str:
+    return (
         f"a resize needs room for {new >> 20} MiB of new shards and {device.work >> 20} MiB for steps on a "
         f"GPU with {device.free >> 20} MiB, or for {old.here >> 20} MiB of old shards of this node's workers "
         f"elsewhere (in the run folder, for {old.everywhere >> 20} MiB of all); there are "
-        f"{seen.memory >> 20} MiB of the host's memory{found}",
-        "ask for more memory (--mem) or more nodes, or set SLURM_TMPDIR to a disk with room",
+        f"{seen.memory >> 20} MiB of the host's memory{found_in(seen.places)}. It is tried all the same. "
+        "Ask for more memory (--mem) or more nodes, or set SLURM_TMPDIR to a disk with room"
     )
 
 

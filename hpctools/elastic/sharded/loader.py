@@ -146,6 +146,7 @@ class ShardedLoader(Loader):
         if isinstance(self._sampling, StreamSampling):
             self._batches.fill = passes_of(self._sampling)
         spec = RunFolder(os.environ[RUN_DIR]).spec() if RUN_DIR in os.environ else None
+        line: LoneDesk | RunLine = LoneDesk() if spec is None else cast("RunLine", self._session)
         setting = Setting(
             build,
             self._sampling.seed,  # numpy's as Python's
@@ -156,6 +157,7 @@ class ShardedLoader(Loader):
             saved=self._shard_keeper,
             copy_steps=copy_steps,
             node=own_node(os.environ),
+            warn=lambda message: line.tell("warning", message=message),
         )
         self._shards = Shards(setting, self)
         if spec is None:

@@ -97,34 +97,46 @@ class Waiting:
     Attributes:
         medium: MEMORY, LOCAL or SHARED.
         folder: None in memory.
+        lack: what is missing, and what to do about it; empty: there is room.
     """
 
     medium: str
     folder: Path | None = None
+    lack: str = ""
 
 
 def choose(new_bytes: int, old: Old, free_memory: int, places: Sequence[Place]) -> Waiting:
     """Where the old parts wait; pure.
 
+    What is free is an estimate, and wanted with a margin. So where nothing has room the training goes on as
+    well as it can: the old parts go to a place that holds them, though memory is short even then, or stay.
+
     Args:
         new_bytes: of the parts that are to come, of all workers of this node that share the memory.
         places: in the order in which they are preferred.
-
-    Raises:
-        ElasticError: there is room nowhere.
     """
     if free_memory >= MARGIN * new_bytes:
         return Waiting(MEMORY)
-    for place in places:
-        if place.free >= old.at(place) and free_memory + old.here >= MARGIN * new_bytes:
-            return Waiting(place.kind, place.folder)
-    found = "".join(f", {each.free >> 20} MiB in {each.folder}" for each in places)
-    raise ElasticError(
+    holding = next((each for each in places if each.free >= old.at(each)), None)
+    if holding is not None and free_memory + old.here >= MARGIN * new_bytes:
+        return Waiting(holding.kind, holding.folder)
+    lack = _lack(new_bytes, old, free_memory, places)
+    return Waiting(MEMORY, None, lack) if holding is None else Waiting(holding.kind, holding.folder, lack)
+
+
+def _lack(new_bytes: int, old: Old, free_memory: int, places: Sequence[Place]) -> str:
+    return (
         f"a resize needs room for {old.here >> 20} MiB of old and {new_bytes >> 20} MiB of new shards of "
         f"this node's workers (in the run folder, for {old.everywhere >> 20} MiB of all old ones); there are "
-        f"{free_memory >> 20} MiB of memory{found}",
-        "ask for more memory or more nodes, or set SLURM_TMPDIR to a disk with room",
+        f"{free_memory >> 20} MiB of memory{found_in(places)}. It is tried all the same: who runs out of "
+        "memory is killed, and the training goes back to what is saved. Ask for more memory (--mem) or more "
+        "nodes, or set SLURM_TMPDIR to a disk with room"
     )
+
+
+def found_in(places: Sequence[Place]) -> str:
+    """What room the places have, to be added to a sentence."""
+    return "".join(f", {each.free >> 20} MiB in {each.folder}" for each in places)
 
 
 def look(shared: Path | None) -> Seen:
@@ -132,9 +144,15 @@ def look(shared: Path | None) -> Seen:
     return Seen(free_memory(), places(shared))
 
 
-def free_memory() -> int:
-    """Bytes that this process may still use: of the node's, and of its cgroups'."""
-    return min([_available(Path("/proc/meminfo")), *_of_cgroups(Path("/proc/self/cgroup"))])
+def free_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that this process may still use: of the node's, and of its cgroups'.
+
+    Files that the kernel only keeps in memory as long as nobody needs it count as free.
+
+    Args:
+        proc, cgroups: where the kernel tells.
+    """
+    return min([_available(proc / "meminfo"), *_of_cgroups(proc / "self/cgroup", cgroups)])
 
 
 def places(shared: Path | None, environ: Mapping[str, str] = os.environ) -> list[Place]:
@@ -186,28 +204,53 @@ def _available(path: Path) -> int:
     raise ElasticError(f"{path} does not tell how much memory is available")
 
 
-def _of_cgroups(path: Path) -> Iterator[int]:
+@dataclass(frozen=True)
+class _Accounts:
+    """How a version of cgroups names what it tells of memory: files, and lines of memory.stat."""
+
+    limit: str
+    usage: str
+    cached: tuple[str, ...]
+
+
+_ONE = _Accounts(
+    "memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")
+)
+_TWO = _Accounts("memory.max", "memory.current", ("inactive_file", "active_file"))
+# What is shared or in a tmpfs, which nobody can drop, is among the anonymous ones there.
+
+
+def _of_cgroups(path: Path, root: Path) -> Iterator[int]:
     """What each limit above us leaves, in versions 1 and 2 of cgroups."""
     for line in path.read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         if not controllers:
-            yield from _left(Path("/sys/fs/cgroup"), group, "memory.max", "memory.current")
+            yield from _left(root, group, _TWO)
         elif "memory" in controllers.split(","):
-            root = Path("/sys/fs/cgroup/memory")
-            yield from _left(root, group, "memory.limit_in_bytes", "memory.usage_in_bytes")
+            yield from _left(root / "memory", group, _ONE)
 
 
-def _left(root: Path, group: str, limit: str, usage: str) -> Iterator[int]:
+def _left(root: Path, group: str, accounts: _Accounts) -> Iterator[int]:
     folder = root / group.lstrip("/")
     for each in (folder, *folder.parents):
         if not each.is_relative_to(root):
             return
         try:
-            most, used = (each / limit).read_text().strip(), int((each / usage).read_text())
+            most, used = (each / accounts.limit).read_text().strip(), int((each / accounts.usage).read_text())
         except (OSError, ValueError):
             continue  # the root has none, and a container may not see those above it
         if most != "max":
-            yield max(0, int(most) - used)
+            yield max(0, int(most) - max(0, used - _cached(each, accounts)))
+
+
+def _cached(folder: Path, accounts: _Accounts) -> int:
+    """Bytes of files that a group has in memory and that the kernel drops when it needs them; else 0."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+        found = {name: int(size) for name, size in (line.split() for line in lines)}
+    except (OSError, ValueError):
+        return 0
+    return sum(found.get(name, 0) for name in accounts.cached)
 
 
 def _place(kind: str, folder: Path) -> Place | None:

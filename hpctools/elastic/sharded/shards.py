@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from hpctools.elastic.group import Group
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.session import LONE, Runner
-from hpctools.elastic.sharded import device_room, moving, room
+from hpctools.elastic.sharded import device_room, moving, room, waiting
 from hpctools.elastic.sharded.copies import Copies, copy_of, deep_copied, exchange_copies
 from hpctools.elastic.sharded.layout import Survey, Version, furthest_whole
 from hpctools.elastic.sharded.moving import Carried, PartSet, Source, Wanted
@@ -58,6 +58,7 @@ class Setting:
         saved: None when there are no checkpoints.
         copy_steps: steps from one copy of the parts to the next; 0: none.
         node: ours, by its name.
+        warn: tells a person of the run.
     """
 
     build: Build
@@ -69,6 +70,7 @@ class Setting:
     saved: Saved | None = None
     copy_steps: int = 0
     node: str = ""
+    warn: Callable[[str], None] = lambda message: None
 
 
 @dataclass(frozen=True)
@@ -325,16 +327,13 @@ class Shards:
         if self._moved_out:  # by an attempt that was left: they are what is held
             return held, self._medium
         per_node, own = self._setting.workers_per_node, source.holders.bytes // new.world
-        old = room.Old.of(old_bytes, per_node, holders)
-        if seen.device is None:
-            waiting = room.choose(own * per_node, old, seen.memory, seen.places)
-        else:
-            waiting = device_room.choose(own, seen.device, own * per_node, old, seen)
-        if waiting.medium == room.MEMORY:
-            return held, waiting.medium
-        self._moved_out = tuple(_moved_out(each, waiting.folder) for each in held)
-        self._medium = waiting.medium
-        return list(self._moved_out), self._medium
+        old, warn = room.Old.of(old_bytes, per_node, holders), self._setting.warn
+        place = waiting.chosen(own, per_node, old, seen, warn)
+        if place.medium == room.MEMORY:
+            return held, room.MEMORY
+        self._moved_out = waiting.moved_out(held, place, warn)
+        self._medium = place.medium if self._moved_out else room.MEMORY
+        return list(self._moved_out) or held, self._medium
 
     def _look(self, living: Sequence[PartSet]) -> room.Seen:
         """What room there is, of what parts may wait in."""
@@ -387,13 +386,3 @@ class Shards:
         with fitting(source):
             self._trained = put_together(fresh.trained, optimizer, fresh.rooms, state)
         self._group = fresh.group
-
-
-def _moved_out(held: PartSet, folder: Path | None) -> PartSet:
-    """To a folder, or from a GPU to the host's memory; its own memory is given back."""
-    moved = (
-        device_room.moved_to_host(held.tensors) if folder is None else room.moved_out(held.tensors, folder)
-    )
-    for tensor in held.tensors.values():
-        tensor.untyped_storage().resize_(0)
-    return PartSet(held.version, held.parts, moved, held.plain)

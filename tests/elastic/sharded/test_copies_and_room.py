@@ -103,6 +103,49 @@ def test_what_has_no_room_on_a_gpu_waits_in_the_hosts_memory(device_free: int) -
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize("device", [None, room.Device(0, work=0)])
+def test_a_resize_for_which_nothing_seems_to_have_room_is_done_and_told(
+    device: room.Device | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is free is an estimate: a run must not fail for it."""
+    shards: Any = trained()._shards
+    expected = {name: each.clone() for name, each in shards.living().tensors.items()}
+    shards._look = lambda held: room.Seen(0, (), device)
+    found = recover(shards, 2, torn=False)
+    assert shards.detail["medium"] == room.MEMORY
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith("elastic: a resize needs room for")
+    assert "more memory (--mem)" in message
+
+
+def test_shards_that_cannot_be_moved_out_stay_and_those_that_were_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota is not seen before it is met: here by the second one of two states."""
+    shards: Any = trained()._shards
+    expected = {name: each.clone() for name, each in shards.living().tensors.items()}
+    recover(shards, 2, torn=False)  # the one before is kept until a step is done
+    shards._before = (copy_of(shards.living()),)
+    told: list[str] = []
+    shards._setting = replace(shards._setting, warn=told.append)
+    has_no_room(monkeypatch, tmp_path)
+    move, turns = room.moved_out, iter(range(9))
+
+    def moved_out(tensors: Any, folder: Path) -> Any:
+        return move(tensors, folder if next(turns) == 0 else folder / "nowhere")
+
+    monkeypatch.setattr(room, "moved_out", moved_out)
+    found = recover(shards, 3, torn=False)
+    assert shards.detail["medium"] == room.LOCAL
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    monkeypatch.setattr(room, "moved_out", lambda tensors, folder: move(tensors, tmp_path / "nowhere"))
+    found = recover(shards, 4, torn=False)
+    assert shards.detail["medium"] == room.MEMORY
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert {each.partition(": ")[0] for each in told} == {"old shards stay where they are at a resize"}
+
+
 def test_room_is_wanted_for_all_workers_of_a_node_as_it_was_before_any_of_them_moved(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

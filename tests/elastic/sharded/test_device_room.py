@@ -10,7 +10,6 @@ import torch
 from hpctools.elastic.sharded import device_room
 from hpctools.elastic.sharded.device_room import HOST
 from hpctools.elastic.sharded.room import LOCAL, MEMORY, SHARED, Device, Old, Place, Seen, Waiting
-from hpctools.errors import ElasticError
 
 MIB = 1 << 20
 DISK, RUN = Path("/scratch"), Path("/runs/1")
@@ -40,14 +39,20 @@ def test_several_workers_on_a_gpu_share_its_room() -> None:
         assert device_room.choose(100 * MIB, device, 200 * MIB, old, seen) == Waiting(expected)
 
 
-def test_no_room_anywhere_is_said_with_figures() -> None:
-    disk, old = Place(LOCAL, DISK, 79 * MIB), Old(80 * MIB, 160 * MIB)
-    with pytest.raises(
-        ElasticError,
-        match=r"100 MiB of new shards and 30 MiB for steps on a GPU with 9 MiB, or for 80 MiB of old .* for "
-        r"160 MiB of all\); there are 7 MiB of the host's memory, 79 MiB in /scratch; ask for",
-    ):
-        device_room.choose(100 * MIB, Device(9 * MIB, 30 * MIB), 200 * MIB, old, Seen(7 * MIB, [disk]))
+@pytest.mark.parametrize(("free", "host", "expected"), [(9, 7, MEMORY), (1, 300, HOST)])
+def test_no_room_anywhere_is_said_with_figures_and_tried_where_least_is_missing(
+    free: int, host: int, expected: str
+) -> None:
+    """154 MiB are wanted on the GPU, 350 on the host."""
+    seen, old = Seen(host * MIB, [Place(LOCAL, DISK, 79 * MIB)]), Old(80 * MIB, 160 * MIB)
+    waiting = device_room.choose(100 * MIB, Device(free * MIB, 30 * MIB), 200 * MIB, old, seen)
+    assert (waiting.medium, waiting.folder) == (expected, None)
+    said = (
+        f"100 MiB of new shards and 30 MiB for steps on a GPU with {free} MiB, or for 80 MiB of old shards "
+        "of this node's workers elsewhere (in the run folder, for 160 MiB of all); "
+        f"there are {host} MiB of the host's memory, 79 MiB in /scratch. It is tried"
+    )
+    assert said in waiting.lack
 
 
 def test_what_is_moved_to_the_host_is_a_copy() -> None:
