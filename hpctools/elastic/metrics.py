@@ -71,8 +71,7 @@ class Metrics:
             norm: measures the gradients; called now and then. None: another worker does it.
         """
         now = time.monotonic()
-        is_due = norm is not None and now - self._measured >= NORM_SECONDS
-        measured = norm() if norm is not None and is_due else None
+        measured = norm() if norm is not None and self.is_due(now) else None
         with self._lock:
             if self._step_ended is not None:
                 self._steps.append(now - self._step_ended)
@@ -85,6 +84,10 @@ class Metrics:
             if measured is not None:
                 self._measured = now
                 self._numbers |= {GRAD_NORM: measured, GRAD_FINITE: float(math.isfinite(measured))}
+
+    def is_due(self, now: float | None = None) -> bool:
+        """Whether the gradients are to be measured again."""
+        return (time.monotonic() if now is None else now) - self._measured >= NORM_SECONDS
 
     def forget(self) -> None:
         """The state is another one: what was bad is behind, and what is not told yet is of steps given up."""

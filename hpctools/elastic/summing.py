@@ -110,6 +110,11 @@ class ExactSum:
         self._gradients.capture(vector, torch.zeros(()), 1 / self._step.size, 0)
         self._insert(piece.number, vector)
 
+    def put(self, place: int, value: float) -> None:
+        """Add to an element of the sum, after our shards; nothing where none of the step's is ours."""
+        for vector in [*self._sums.values()][:1]:
+            vector[place] += value
+
     def set_back(self) -> None:
         """Drop what the last shard did to the buffers."""
         self._gradients.begin_shard()

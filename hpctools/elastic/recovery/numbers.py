@@ -50,7 +50,7 @@ class InSteps:
 
 
 def _whose(report: Report, name: str) -> str:
-    return "" if name == LOSS else report.worker
+    return "" if name in OF_ALL else report.worker
 
 
 def _blamed(report: Report, name: str) -> tuple[str, str]:
@@ -185,7 +185,7 @@ class Course:
 
 
 class Metrics:
-    """Thresholds on reported numbers, for each worker by itself; on the loss for all of them together."""
+    """Thresholds on reported numbers, for each worker by itself; on those of all for all of them together."""
 
     def __init__(self, rules: tuple[MetricRule, ...]) -> None:
         self._rules = tuple((rule, InSteps()) for rule in rules)

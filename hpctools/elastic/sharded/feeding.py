@@ -18,6 +18,7 @@ from hpctools.elastic.reduction import Share, neighbours
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.sharded.in_order import InOrder
 from hpctools.elastic.sharded.inside import check_added_up
+from hpctools.elastic.sharded.norm import own_squares, whole_norm
 from hpctools.elastic.sharded.process_group import BETWEEN, IN_STEP, ShardGroup
 from hpctools.elastic.sharded.trained import local
 from hpctools.elastic.summing import Backward, ExactSum
@@ -60,17 +61,25 @@ def passes_of(sampling: StreamSampling) -> Fill:
     return fill
 
 
+SAVE, MEASURE, SQUARES = range(3)
+"""What ranks tell each other in a step: rank 0 wants the state saved after it, and the next step's gradients
+measured; and the squares of the gradients."""
+
+
 class _Buffers(nn.Module):
-    """Only the buffers of a model, and more: whether somebody wants the state saved after this step; ...
+    """Only the buffers of a model, and what else is added up: what ranks tell each other, in front; ...
 
     Args:
-        more: further ones that are added up.
+        more: further ones.
+
+    Attributes:
+        told: by SAVE, MEASURE and SQUARES; of all ranks together once the step is complete.
     """
 
     def __init__(self, model: nn.Module, more: Sequence[torch.Tensor]) -> None:
         super().__init__()
         self._model = [model]
-        self.vote = torch.zeros(1)
+        self.told = torch.zeros(3)
         self._more = more
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
@@ -79,8 +88,8 @@ class _Buffers(nn.Module):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.Tensor]]:
+        yield "told", self.told
         yield from self._model[0].named_buffers()
-        yield "vote", self.vote
         yield from (("further", each) for each in self._more)
 
 
@@ -91,9 +100,12 @@ class ShardedSum:
         wish: whether the state is to be saved after so many completed steps; rank 0 is asked.
         share: which shards are whose.
         in_order: adds up the gradients in the order of the shards; None: FSDP does, in that of the ranks.
+        is_due: whether the gradients are to be measured in the next step; rank 0 is asked.
 
     Attributes:
         agreed: what rank 0 wished in the step that is complete.
+        norm: of all gradients of that step; None: it was not measured, as in a step with fewer samples than
+            ranks, of which some have nothing to add to.
     """
 
     device = None  # shards go over `ShardGroup`
@@ -105,6 +117,7 @@ class ShardedSum:
         wish: Callable[[int], bool],
         share: Share = neighbours,
         in_order: InOrder | None = None,
+        is_due: Callable[[], bool] = lambda: False,
     ) -> None:
         self._buffers = _Buffers(model, [] if in_order is None else [in_order.used])
         self._sum = ExactSum(FlatGradients(self._buffers), share)
@@ -114,9 +127,12 @@ class ShardedSum:
         self._layers = [each for each in model.modules() if isinstance(each, FSDPModule)]
         self._shard_group = group
         self._wish = wish
+        self._is_due = is_due
+        self._measures = True  # the first step of each generation, by all of its ranks
         self._rank = 0
         self._step = Step(0, 1, 1, ())
         self.agreed = False
+        self.norm: float | None = None
 
     def begin(self, step: Step, group: Group) -> None:
         """A step begins, or begins again."""
@@ -124,7 +140,7 @@ class ShardedSum:
         self._shard_group.phase = IN_STEP
         for layer in self._layers:
             layer.reshard()  # gathered before the optimizer's step, it would be without that
-        self._buffers.vote.zero_()
+        self._buffers.told.zero_()
         self._withheld.forget()
         if self._in_order is not None:
             self._in_order.used.zero_()
@@ -158,6 +174,13 @@ class ShardedSum:
         """Drop what the last shard did to the buffers."""
         self._sum.set_back()
 
+    def measure(self) -> None:
+        """All passes are done: add the squares of our gradients, if it was agreed on."""
+        if self._measures and not self._shard_group.void:
+            self._withheld.give_back()
+            self._sum.put(SQUARES, own_squares(each.grad for each in self._parameters))
+            self._withheld.take()
+
     def exchange(self, group: Group, ready_for: int) -> Exchanged:
         """Finish the tree with the others.
 
@@ -180,16 +203,25 @@ class ShardedSum:
         check_added_up(self._layers)
         if self._in_order is not None:
             self._in_order.check()
-        if totals.samples not in (0, self._step.size):
-            self._scale(self._step.size / totals.samples)
-        self.agreed = bool(self._buffers.vote.item() > 0)
-        self._buffers.vote.zero_()
+        factor = self._step.size / totals.samples if totals.samples else 1.0
+        if factor != 1.0:
+            self._scale(factor)
+        self._hear(factor)
         self._shard_group.phase = BETWEEN
         return totals
 
     def _vote(self, piece: Piece) -> None:
-        if self._rank == 0 and self._wish(piece.cursor.step + 1):
-            self._buffers.vote.fill_(1)
+        if self._rank == 0:
+            told = self._buffers.told
+            told[SAVE], told[MEASURE] = float(self._wish(piece.cursor.step + 1)), float(self._is_due())
+
+    def _hear(self, factor: float) -> None:
+        """What the ranks have told each other, of gradients that were made larger by the factor."""
+        told = self._buffers.told.tolist()
+        self._buffers.told.zero_()
+        is_whole = self._measures and self._step.shards >= self._shard_group.size()
+        self.norm = whole_norm(told[SQUARES], factor) if is_whole else None
+        self.agreed, self._measures = told[SAVE] > 0, told[MEASURE] > 0
 
     def _scale(self, factor: float) -> None:
         """Streams had fewer samples than the passes' weights were made for."""

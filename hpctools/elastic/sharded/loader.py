@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -34,7 +35,7 @@ from hpctools.elastic.sharded.keeping import ShardKeeper
 from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.process_group import AFTER, IN_STEP
 from hpctools.elastic.sharded.shards import Setting, Shards
-from hpctools.elastic.sharded.trained import Build, local
+from hpctools.elastic.sharded.trained import Build
 from hpctools.elastic.training import AnyDataset, Stateful
 from hpctools.errors import ElasticError
 
@@ -321,7 +322,9 @@ class ShardedLoader(Loader):
         if self._is_exact:
             check_optimizer(trained.optimizer, self._mesh_device)
             in_order = InOrder(trained.model, group)
-        self._sharded_sum = ShardedSum(trained.model, group, self._wishes, self._share, in_order)
+        self._sharded_sum = ShardedSum(
+            trained.model, group, self._wishes, self._share, in_order, self._metrics.is_due
+        )
         self._sum = self._sharded_sum
 
     def _wishes(self, next_step: int) -> bool:
@@ -361,17 +364,15 @@ class ShardedLoader(Loader):
         """FSDP's collectives are awaited in the passes: without their time a slow rank looks like all."""
         return super()._own_time() - self._shards.group.waited
 
-    @property
-    def _norm(self) -> Callable[[], float]:
-        return self._estimated_norm  # on each worker, which has gradients of its own
+    def _combine(self) -> bool:
+        self._sharded_sum.measure()
+        return super()._combine()
 
-    def _estimated_norm(self) -> float:
-        """From our shards alone: the others may not be at the same place to be asked."""
-        gradients = [
-            each.grad for each in self._shards.trained.parameters.values() if isinstance(each.grad, DTensor)
-        ]
-        norms = [local(gradient).norm().float().cpu() for gradient in gradients]
-        return float(torch.stack(norms).norm()) * math.sqrt(self.world_size) if norms else 0.0
+    @property
+    def _norm(self) -> Callable[[], float] | None:
+        """Of all workers' gradients; the first one tells it."""
+        norm = self._sharded_sum.norm
+        return None if norm is None or self.rank != 0 else partial(float, norm)
 
 
 def _somebody_goes(old: Group | None, new: Group | None) -> bool:

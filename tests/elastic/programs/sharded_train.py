@@ -175,6 +175,7 @@ for epoch in range(args.epochs):
             counted=counted.get((loader.generation, loader.step - 1)) if args.streams else {},
             loss=loader.loss,
             norm=norm,
+            measured=loader._sharded_sum.norm,
             generation=loader.generation,
             world=loader.world_size,
             rank=loader.rank,

@@ -251,6 +251,15 @@ def test_a_spike_between_two_signs_of_life_is_found_and_its_own_step_blamed() ->
     assert rule.heard(0.0, beat_of(90.0, 95.0, 2.0, last=10, worker="b1.0.0")) == []
 
 
+def test_the_gradients_norm_is_one_for_all_whichever_worker_tells_it() -> None:
+    """After a loss another worker is the first."""
+    rule = Metrics((MetricRule("gradients", "grad_norm", Threshold(2.5, "gt", 2)),))
+    assert rule.heard(0.0, Report("beat", "w1", "n1", 7, {"grad_norm": 3.0})) == []
+    assert rule.heard(0.0, Report("beat", "w2", "n2", 7, {"grad_norm": 3.0})) == [], "told already"
+    (found,) = rule.heard(0.0, Report("beat", "w2", "n2", 8, {"grad_norm": 3.0}))
+    assert (found.step, found.worker) == (7, "")
+
+
 def test_a_number_that_is_not_told_step_by_step_is_that_of_the_last_one() -> None:
     """And the loss, which only the first worker tells so, is nothing of the others'."""
     sampled = Metrics((MetricRule("gradients", "grad_norm", Threshold(2.5, "gt")),))

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from ledger_run import PATIENCE, LedgerRun
 
@@ -108,6 +109,13 @@ def assert_same_bits(run: ShardedRun, lone: list[dict[str, Any]]) -> None:
     )
     (final,) = [line["final"] for line in lone if "final" in line]
     assert [line["final"] for line in run.ledger() if "final" in line] == [final]
+
+
+def assert_norms_were_measured(run: ShardedRun) -> None:
+    """Without a word between the workers they know the norm that clipping found, in every size of the run."""
+    lines = [line for line in run.ledger() if line.get("measured") is not None]
+    assert {line["world"] for line in lines} == {line["world"] for line in run.committed()}
+    assert [line["measured"] for line in lines] == pytest.approx([line["norm"] for line in lines], rel=1e-4)
 
 
 def _told(line: dict[str, Any]) -> tuple[list[int], float, float]:

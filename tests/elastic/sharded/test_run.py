@@ -18,6 +18,7 @@ from sharded_run import (
     SAMPLES,
     ShardedRun,
     assert_goes_on,
+    assert_norms_were_measured,
     assert_same_bits,
     assert_same_result,
     command,
@@ -112,6 +113,7 @@ def test_exact_mode_has_the_bits_of_one_process(
         run.grow_shrink_and_lose_one(hurry)
     assert {line["world"] for line in run.committed()} == {1, 2, 3}
     assert_same_bits(run, lone_ledger(tmp_path, *options))
+    assert_norms_were_measured(run)
 
 
 def test_a_slow_worker_is_told_from_those_that_wait_for_it(make_run: MakeRun, hurry: Path) -> None:
