@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from hpctools.elastic.folder import RunFolder
-from hpctools.errors import CommandError
+from hpctools.errors import CommandError, ElasticError
 from hpctools.slurm import accounting
 from hpctools.slurm.cli import told
 from hpctools.submit.bill import Bill, bill, hours
@@ -29,13 +29,22 @@ def bill_of(folder: RunFolder, now: float) -> Bill:
     """
     spec = folder.spec()
     created = datetime.fromisoformat(spec.created).timestamp()
-    roles = {record.job_id: record.role for record in folder.jobs()}
+    roles = _submitted(folder) | {record.job_id: record.role for record in folder.jobs()}
     first = datetime.fromtimestamp(created - 86400, timezone.utc).date()
     try:
         records = accounting.read_ids(sorted(roles), first)
     except CommandError as error:
         raise told(error) from None
     return bill(roles, [(each, len(accounting.expand(each.nodes))) for each in records], created, now)
+
+
+def _submitted(folder: RunFolder) -> dict[int, str]:
+    """The roles of the jobs of which the run's events tell: each is noted in two files, and one may fail."""
+    try:
+        told = [event.detail for event in folder.events() if event.event == "submitted"]
+    except ElasticError:
+        return {}  # the other one tells
+    return {each["job_id"]: str(each.get("role", "")) for each in told if isinstance(each.get("job_id"), int)}
 
 
 def bill_text(run_id: str, found: Bill) -> str:

@@ -348,6 +348,6 @@ class RunFolder(FolderFiles):
         lines = ({"time": each.time, "event": each.event, **each.detail} for each in events)
         self._append("events.jsonl", *lines)
 
-    def append_job(self, role: str, job_id: int) -> None:
-        """Record that a Slurm job of the run was submitted just now."""
-        self._append("jobs.jsonl", {"time": utc_now(), "role": role, "job_id": job_id})
+    def append_job(self, role: str, job_id: int, time: str = "") -> None:
+        """Record that a Slurm job of the run was submitted then, ISO 8601; just now when empty."""
+        self._append("jobs.jsonl", {"time": time or utc_now(), "role": role, "job_id": job_id})

@@ -12,6 +12,7 @@ from hpctools.elastic.effects import Decided, Formed
 from hpctools.elastic.folder import Event, RunFolder, RunStatus, utc_now
 from hpctools.elastic.history import History, Moment
 from hpctools.elastic.owed_events import OwedEvents
+from hpctools.elastic.owed_jobs import OwedJobs, OwedTimeLimit
 from hpctools.elastic.rate import Rate
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
@@ -32,10 +33,23 @@ class Office(Protocol):
         ...
 
 
+class Owed(Protocol):
+    """What could not be written when it was told, of one kind."""
+
+    @property
+    def any(self) -> bool:
+        """Whether something of it is still to be written."""
+        ...
+
+    def write(self) -> None:
+        """Write it; raises ElasticError when that cannot be done yet."""
+        ...
+
+
 class FolderJournal:
     """Events, jobs and the status of a run; what cannot be written is said once on standard error.
 
-    Events and the status are written when that can be done again.
+    All of it is written when that can be done again.
 
     Args:
         fence: tells whether we may still write, asked just before each line; None: nobody else could.
@@ -52,7 +66,8 @@ class FolderJournal:
         self._fence = fence
         self._scribe = scribe
         self._history = History(folder)
-        self._events = OwedEvents(folder)
+        self._events, self._jobs, self._limit = OwedEvents(folder), OwedJobs(folder), OwedTimeLimit(folder)
+        self._owed: tuple[Owed, ...] = (self._jobs, self._limit, self._events)
         self._complained = False
         self._written: RunStatus | None = None
         self._next_flush = self._next_try = 0.0
@@ -68,11 +83,11 @@ class FolderJournal:
 
     def job(self, role: str, job_id: int) -> None:
         """A job was submitted, by us or by a coordinator before us, who may not have come to noting it."""
-        self._write(partial(self._note_job, role, job_id))
+        self._write(partial(self._jobs.add, role, job_id))
 
     def time_limit(self, limit: TimeLimit) -> None:
         """How long the baseline job may go on has changed."""
-        self._write(partial(self._folder.write_time_limit, limit))
+        self._write(partial(self._limit.add, limit))
 
     def change(self, **values: Any) -> None:
         """Change the status; it is written by and by."""
@@ -209,12 +224,14 @@ class FolderJournal:
     def flush(self, now: float, *, at_once: bool = False) -> None:
         """Write the status when it has changed, not more often than twice a second unless `at_once`.
 
-        So are events that could not be written when they happened.
+        So is what could not be written when it was told: jobs, the time limit and events.
         """
         self._note(now, at_once)
-        if self._events.any and (now >= self._next_try or at_once):
+        owed = [each for each in self._owed if each.any]
+        if owed and (now >= self._next_try or at_once):
             self._next_try = now + STATUS_SECONDS
-            self._write(self._events.write)
+            for each in owed:
+                self._write(each.write)
         if self.status == self._written or (now < self._next_flush and not at_once):
             return
         self._next_flush = now + STATUS_SECONDS
@@ -222,8 +239,9 @@ class FolderJournal:
 
     @property
     def owes(self) -> bool:
-        """Whether an event or the run's state is still to be written; `flush` tries again."""
-        return self._events.any or self._written is None or self._written.state != self.status.state
+        """Whether an event, a job, the time limit or the run's state is still to be written; see `flush`."""
+        told = self._written is not None and self._written.state == self.status.state
+        return not told or any(each.any for each in self._owed)
 
     def _write_status(self, status: RunStatus) -> None:
         self._folder.write_status(replace(status, updated=utc_now()))
@@ -238,10 +256,6 @@ class FolderJournal:
         rates = status.samples_per_second, status.steps_per_second
         moment = Moment(utc_now(), status.step, size, nodes, status.loss, *rates)
         self._write(partial(self._history.note, now, moment, at_once=at_once))
-
-    def _note_job(self, role: str, job_id: int) -> None:
-        if all(job.job_id != job_id for job in self._folder.jobs()):
-            self._folder.append_job(role, job_id)
 
     def _write(self, work: Callable[[], None]) -> None:
         if self._scribe is None:
