@@ -61,8 +61,8 @@ def last_generation(events: Iterable[Event]) -> int:
 
     The status knows of those, too, in which nobody did, but it is written later.
     """
-    joined = [int(each.detail.get("generation", 0)) for each in events if each.event == "joined"]
-    return max(joined, default=0)
+    joined = [each.detail.get("generation") for each in events if each.event == "joined"]
+    return max((number for number in joined if isinstance(number, int)), default=0)
 
 
 def has_saved(events: Iterable[Event]) -> bool:

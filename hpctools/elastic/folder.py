@@ -22,7 +22,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -185,9 +185,8 @@ class RunFolder(FolderFiles):
         values = self._object_if_there("status.json")
         if values is None:
             return None
-        known = {each.name: values[each.name] for each in fields(RunStatus) if each.name in values}
-        known["nodes"] = tuple(known.get("nodes", ()))
-        return RunStatus(**known)
+        values["nodes"] = tuple(values.get("nodes") or ())
+        return self._record(RunStatus, values, "status.json")
 
     def coordinator(self) -> CoordinatorAddress | None:
         """Where the newest coordinator listens that has published it; None: none has, or it has ended.
@@ -196,21 +195,22 @@ class RunFolder(FolderFiles):
         """
         for term in sorted(self._terms(".json"), reverse=True):
             if (values := self._object_if_there(f"terms/{term}.json")) is not None:
-                return CoordinatorAddress(**values)
+                return self._record(CoordinatorAddress, values, f"terms/{term}.json")
         return None
 
     def events(self) -> list[Event]:
         """All events, oldest first."""
         return [
-            Event(line.pop("time", ""), line.pop("event", ""), line) for line in self._lines("events.jsonl")
+            Event(str(line.pop("time", "")), str(line.pop("event", "")), line)
+            for line in self._lines("events.jsonl")
         ]
 
     def jobs(self) -> list[JobRecord]:
         """All Slurm jobs that the run ever had, oldest first."""
         return [
-            JobRecord(str(line.get("time", "")), str(line.get("role", "")), int(line["job_id"]))
+            JobRecord(str(line.get("time", "")), str(line.get("role", "")), line["job_id"])
             for line in self._lines("jobs.jsonl")
-            if "job_id" in line
+            if isinstance(line.get("job_id"), int)
         ]
 
     def history(self) -> list[Moment]:

@@ -8,10 +8,13 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hpctools.errors import ElasticError
+
+Record = TypeVar("Record")
 
 
 class FolderFiles:
@@ -39,6 +42,15 @@ class FolderFiles:
         if not isinstance(values, dict):
             raise ElasticError(f"{self.path / name} is damaged: it holds no JSON object")
         return values
+
+    def _record(self, kind: type[Record], values: Mapping[str, Any], name: str) -> Record:
+        """A file's values as a dataclass; keys that a later release added are ignored."""
+        names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+        known = {name: values[name] for name in names if name in values}
+        try:
+            return kind(**known)
+        except TypeError as error:
+            raise ElasticError(f"{self.path / name} is damaged: {error}") from None
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         if (self.path / name).is_char_device():

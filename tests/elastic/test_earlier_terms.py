@@ -12,7 +12,7 @@ import pytest
 
 from hpctools.elastic import assembly
 from hpctools.elastic.coordinator import Coordinator
-from hpctools.elastic.earlier_terms import is_complete
+from hpctools.elastic.earlier_terms import is_complete, last_generation
 from hpctools.elastic.folder import CoordinatorAddress, Event, RunFolder, RunStatus
 from hpctools.elastic.protocol import encode
 from hpctools.elastic.spec import RunSpec
@@ -74,6 +74,11 @@ def test_whoever_takes_over_gives_no_generation_s_number_to_another_one(
         folder.append_event("joined", worker="b0.0.0", node="n1", generation=1)
         folder.append_event("joined", worker="r7.0.0", node="n2", generation=joined)
     assert asyncio.run(take_over()) == known
+
+
+def test_a_generation_that_is_no_number_hides_no_other() -> None:
+    told = [Event("", "joined", {"generation": each}) for each in (2, None, "x")]
+    assert last_generation([*told, Event("", "joined", {})]) == 2
 
 
 def test_workers_that_ended_while_nobody_coordinated_have_done_all(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import stat
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.elastic.exclusions import exclusions
 from hpctools.elastic.folder import CoordinatorAddress, Event, RunFolder, RunStatus, runs_root
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
@@ -125,6 +127,31 @@ def test_torn_line_does_not_hide_the_others(folder: RunFolder) -> None:
         file.write('{"time": "2025\n')
     folder.append_event("finished")
     assert [event.event for event in folder.events()] == ["started", "finished"]
+
+
+def test_a_job_without_a_number_and_a_time_that_is_none_hide_nothing(folder: RunFolder) -> None:
+    (folder.path / "jobs.jsonl").write_text('{"job_id": null}\n{"job_id": "x"}\n{"job_id": 7}\n')
+    (folder.path / "events.jsonl").write_text('{"time": 5, "event": "action", "action": "ReplaceNode"}\n')
+    assert [job.job_id for job in folder.jobs()] == [7]
+    assert [(each.time, each.event) for each in folder.events()] == [("5", "action")]
+    assert exclusions(folder.events()) == {}
+
+
+def test_what_a_coordinator_of_another_release_writes_is_read_or_said_to_be_damaged(
+    folder: RunFolder,
+) -> None:
+    address = CoordinatorAddress("n1", 1, "secret", 2, 3)
+    values = dataclasses.asdict(address)
+    (folder.path / "terms/1.json").write_text(json.dumps({**values, "later": True}))
+    assert folder.coordinator() == address
+    del values["port"]
+    (folder.path / "terms/1.json").write_text(json.dumps(values))
+    with pytest.raises(ElasticError, match=r"terms/1\.json is damaged: .*port") as caught:
+        folder.coordinator()
+    assert "secret" not in str(caught.value)
+    (folder.path / "status.json").write_text('{"step": 3, "nodes": null}')
+    with pytest.raises(ElasticError, match=r"status\.json is damaged: .*state"):
+        folder.status()
 
 
 def test_existing_folder_is_not_taken_over(folder: RunFolder) -> None:
