@@ -17,7 +17,7 @@ from hpctools.cli.output import show
 from hpctools.elastic.checkpoint import resume_source
 from hpctools.elastic.folder import ACTIVE_STATES, RunFolder, RunStatus, runs_root, utc_now
 from hpctools.elastic.spec import RunSpec
-from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError
+from hpctools.errors import CommandError, ElasticError, ReleaseError, SubmitError, UnreachableError
 from hpctools.remote import own_name
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.limits import Limits
@@ -181,7 +181,7 @@ def _python() -> str:
 def _partitions_if_known(client: Callable[[], SlurmClient]) -> tuple[Partition, ...] | None:
     try:
         return tuple(client().partitions())
-    except (UnreachableError, CommandError) as error:
+    except (UnreachableError, CommandError, ReleaseError) as error:
         print(f"hp-submit: the number of nodes is not checked: {error}", file=sys.stderr)
         return None
 

@@ -18,7 +18,14 @@ from hpctools.cli.ending import arguments, run_command
 from hpctools.cli.output import json_line, show
 from hpctools.cli.status_text import details, table
 from hpctools.elastic.folder import FINAL_STATES, RunFolder, runs_root
-from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError, UsageError
+from hpctools.errors import (
+    CommandError,
+    ElasticError,
+    ReleaseError,
+    SubmitError,
+    UnreachableError,
+    UsageError,
+)
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.types import Job
 from hpctools.submit.overview import Overview, overview
@@ -240,7 +247,7 @@ def _queues(users: set[str], client: Callable[[], SlurmClient]) -> dict[str, lis
 def _queue(user: str, client: Callable[[], SlurmClient]) -> list[Job] | None:
     try:
         return client().jobs(user=user)
-    except (UnreachableError, CommandError) as error:
+    except (UnreachableError, CommandError, ReleaseError) as error:
         print(f"hp-status: {error}", file=sys.stderr)
         return None
 

@@ -72,7 +72,14 @@ class Preemptors:
         """
         first = not self._sought
         self._sought[node] = _Sought(replica, wanted + CLOCK_SECONDS, since - CLOCK_SECONDS)
-        while first and self._sought:
+        if first:
+            try:
+                await self._look()
+            finally:  # else whoever comes next would wait for one that looks no more
+                self._sought = {}
+
+    async def _look(self) -> None:
+        while self._sought:
             await asyncio.sleep(LOOK_SECONDS)
             await self._explain()
             if self._sought:

@@ -99,12 +99,13 @@ class CommandClient:
         argv += [f"--user={user}"] if user else []
         argv += [f"--nodelist={','.join(nodes)}"] if nodes else []
         try:
-            found = parse.jobs(_run(argv, ASK_SECONDS, asking("%s")).stdout)
+            said = _run(argv, ASK_SECONDS, asking("%s")).stdout
         except CommandError as error:
             # squeue asked for one job that the controller has forgotten fails instead of printing nothing.
             if "Invalid job id" in error.stderr_tail:
                 return []
             raise
+        found = parse.jobs(said, everybodys=not ids and user is None)
         return sorted(found, key=lambda job: job.id)
 
     def partitions(self) -> list[Partition]:

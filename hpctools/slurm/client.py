@@ -17,8 +17,8 @@ from hpctools.slurm.types import Job, Node, Partition, PastJob
 class SlurmClient(Protocol):
     """The controller, seen by a user.
 
-    Every method raises UnreachableError when the controller does not answer, and CommandError when
-    it refuses.
+    Every method raises UnreachableError when the controller does not answer, CommandError when it refuses,
+    and ReleaseError when what was printed cannot be read.
     """
 
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:

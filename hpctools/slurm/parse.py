@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from hpctools.errors import ReleaseError
 from hpctools.slurm.types import Job, Partition
 from hpctools.slurm.versions import gives_whole_nodes
 
@@ -16,10 +17,67 @@ JOB_FORMAT = FIELD.join(JOB_FIELDS) + RECORD
 DEPENDENCY_FORMAT = f"%A{FIELD}%E{RECORD}"
 
 
-def jobs(text: str) -> list[Job]:
-    """Read `squeue --noheader --format=JOB_FORMAT` with times as Unix seconds (SLURM_TIME_FORMAT=%s)."""
-    records = (record.lstrip("\n") for record in text.split(RECORD))
-    return [_job(record.split(FIELD)) for record in records if record]
+_STATE = JOB_FIELDS.index("%T")
+_COMMENT = JOB_FIELDS.index("%k")
+# What squeue may call a job's state (job_state_string, 22.05 to 26.05).
+_STATES = re.compile(
+    "BOOT_FAIL|CANCELLED|COMPLETED|COMPLETING|CONFIGURING|DEADLINE|EXPEDITING|FAILED|LAUNCH_FAILED|NODE_FAIL|"
+    "OUT_OF_MEMORY|PENDING|POWER_UP_NODE|PREEMPTED|RECONFIG_FAIL|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESIZING|"
+    "RESV_DEL_HOLD|REVOKED|RUNNING|SIGNALING|SPECIAL_EXIT|STAGE_OUT|STOPPED|SUSPENDED|TIMEOUT|UPDATE_DB"
+)
+_LONGEST_WORDS = 100
+
+
+def jobs(text: str, *, everybodys: bool = False) -> list[Job]:
+    """Read `squeue --noheader --format=JOB_FORMAT` with times as Unix seconds (SLURM_TIME_FORMAT=%s).
+
+    Args:
+        everybodys: leave out a job of which the record is no such one, whoever gave it what name: it may not
+            hide the others. Of a person's own jobs, or named ones, none may be missed.
+
+    Raises:
+        ReleaseError: it is not what squeue prints; names the words that are not.
+    """
+    *records, rest = re.split(rf"{RECORD}(?:\n|\Z)", text)
+    if rest.strip():  # cut off, or not squeue's: a job that is not told of would be taken to be over
+        raise unreadable("squeue", rest)
+    read = [_job_or_none(record.lstrip("\n")) for record in records]
+    if None in read and not everybodys:
+        raise unreadable("squeue", records[read.index(None)])
+    return [job for job in read if job is not None]
+
+
+def unreadable(command: str, words: str) -> ReleaseError:
+    """What one of Slurm's commands has printed is not what was asked for."""
+    first = words.strip("\n")[:_LONGEST_WORDS]
+    return ReleaseError(
+        f"what {command} printed cannot be read: {first!r}",
+        f"run {command} here and see who prints that: what stands in its place may add nothing to its "
+        "standard output, and Slurm's release is to be one from 22.05 to 26.05",
+    )
+
+
+def _job_or_none(record: str) -> Job | None:
+    try:
+        return _job(_aligned(record.split(FIELD)))
+    except (ValueError, ReleaseError):
+        return None
+
+
+def _aligned(fields: list[str]) -> list[str]:
+    """As many fields as were asked for, also of a job that has separators in its name or comment.
+
+    Raises:
+        ValueError: they are too few, or the state does not tell which of the two has them.
+    """
+    more = len(fields) - len(JOB_FIELDS)
+    fitting = [at for at in range(more + 1) if _STATES.fullmatch(fields[_STATE + at])] if more else [0]
+    if len(fitting) != 1:
+        raise ValueError
+    (at,) = fitting
+    name, comment = fields[1 : 2 + at], fields[_COMMENT + at : _COMMENT + more + 1]
+    between, after = fields[2 + at : _COMMENT + at], fields[_COMMENT + more + 1 :]
+    return [fields[0], FIELD.join(name), *between, FIELD.join(comment), *after]
 
 
 def _job(fields: list[str]) -> Job:
@@ -47,24 +105,37 @@ def _job(fields: list[str]) -> Job:
 
 @lru_cache(maxsize=4096)  # many jobs are on the same nodes: 10,000 on 301 took 2.6 s
 def unfold(folded: str) -> tuple[str, ...]:
-    """The names of a folded host list, in its order: `gpu-[1-2]` gives `gpu-1`, `gpu-2`."""
+    """The names of a folded host list, in its order: `gpu-[1-2]` gives `gpu-1`, `gpu-2`.
+
+    Raises:
+        ReleaseError: it is none.
+    """
     if not folded or folded == "(null)":
         return ()
     if "[" not in folded:
         return tuple(folded.split(","))
-    from ClusterShell.NodeSet import NodeSet  # slow to import, and rarely needed
+    from ClusterShell.NodeSet import NodeSet, NodeSetException  # slow to import, and rarely needed
 
-    return tuple(NodeSet(folded))
+    try:
+        return tuple(NodeSet(folded))
+    except NodeSetException:
+        raise unreadable("Slurm", folded) from None
 
 
 def dependencies(text: str) -> dict[int, str]:
     """Read `squeue --noheader --format=DEPENDENCY_FORMAT`, by job id; jobs without a dependency are left out.
 
     squeue writes behind each part of one how it stands: `afterok:7(unfulfilled),afterany:8(failed)`.
+
+    Raises:
+        ReleaseError: it is not what squeue prints; names the words that are not.
     """
-    records = (record.strip("\n").partition(FIELD) for record in text.split(RECORD))
-    found = {number: re.split("([,?])", value) for number, _, value in records if number}
-    told = {int(number): _still_awaited(parts) for number, parts in found.items()}
+    *records, rest = (record.strip("\n") for record in text.split(RECORD))
+    wrong = next((each for each in records if not re.match(rf"\d+{FIELD}", each)), rest)
+    if wrong:
+        raise unreadable("squeue", wrong)
+    found = {int(number): value for number, _, value in (each.partition(FIELD) for each in records)}
+    told = {number: _still_awaited(re.split("([,?])", value)) for number, value in found.items()}
     return {number: value for number, value in told.items() if value not in ("", "(null)")}
 
 
@@ -92,11 +163,22 @@ def minutes(text: str) -> int | None:
 
 
 def partitions(text: str) -> list[Partition]:
-    """Read `scontrol --oneliner show partition`."""
+    """Read `scontrol --oneliner show partition`.
+
+    Raises:
+        ReleaseError: a partition is not told as these releases do; names it.
+    """
     return [_partition(line) for line in text.splitlines() if line.startswith("PartitionName=")]
 
 
 def _partition(line: str) -> Partition:
+    try:
+        return _partition_of(line)
+    except ValueError:  # a number that is none
+        raise unreadable("scontrol", line) from None
+
+
+def _partition_of(line: str) -> Partition:
     fields = dict(part.partition("=")[::2] for part in line.split() if "=" in part)
     most = fields.get("MaxNodes", "UNLIMITED")
     return Partition(

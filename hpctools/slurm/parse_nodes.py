@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hpctools.errors import ReleaseError
+from hpctools.slurm.parse import unreadable
 from hpctools.slurm.types import Node
 
 # Their values are anybody's words and come last (slurm 22.05 to 26.05, api/node_info.c).
@@ -51,11 +52,22 @@ def _from_json(row: Mapping[str, Any]) -> Node:
 
 
 def nodes_from_text(text: str) -> list[Node]:
-    """Read `scontrol --oneliner --all show node`."""
+    """Read `scontrol --oneliner --all show node`.
+
+    Raises:
+        ReleaseError: a node is not told as these releases do; names it.
+    """
     return [_from_line(line) for line in text.splitlines() if line.startswith("NodeName=")]
 
 
 def _from_line(line: str) -> Node:
+    try:
+        return _node_of(line)
+    except (KeyError, ValueError):  # a field that is not there, a number that is none
+        raise unreadable("scontrol", line) from None
+
+
+def _node_of(line: str) -> Node:
     settled, *free = _FREE_TEXT.split(line)
     fields = dict(part.partition("=")[::2] for part in re.split(r" +(?=[A-Za-z_]+=)", settled))
     base, *flags = fields["State"].rstrip("*").split("+")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.job_fate import ALIVE
-from hpctools.errors import CommandError, ElasticError, SubmitError, UnreachableError
+from hpctools.errors import CommandError, ElasticError, ReleaseError, SubmitError, UnreachableError
 from hpctools.slurm.client import SlurmClient
 
 _COMMENT = "hp-run:"
@@ -125,7 +125,7 @@ def still_there(jobs: Collection[int], client: Callable[[], SlurmClient]) -> dic
         return {}
     try:
         found = client().jobs(ids=sorted(jobs))
-    except (UnreachableError, CommandError):
+    except (UnreachableError, CommandError, ReleaseError):
         return {}
     return {job.id: job.state for job in found if job.id in jobs and job.state in (*ALIVE, "COMPLETING")}
 

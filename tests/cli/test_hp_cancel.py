@@ -9,6 +9,7 @@ import pytest
 from hpctools.cli.hp_cancel import main
 from hpctools.elastic.folder import RunStatus
 from hpctools.errors import SubmitError, UnreachableError
+from hpctools.slurm import parse
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
 from hpctools.testing.slurm import FakeSlurm
@@ -160,6 +161,14 @@ def test_a_controller_that_is_down_is_exit_code_3(slurm, capfd):
     assert cancel("train-3fa9c1", slurm=slurm) == 3
     line = "hp-cancel: Slurm's controller does not answer; check it with `scontrol ping`\n"
     assert capfd.readouterr().err == line
+
+
+def test_an_answer_of_slurm_that_cannot_be_read_is_said_in_one_line(slurm, capfd, monkeypatch):
+    monkeypatch.setattr(slurm, "jobs", lambda **_: parse.jobs("Maintenance until 6 pm\n"))
+    assert cancel("train-3fa9c1", slurm=slurm) == 1
+    err = capfd.readouterr().err
+    assert err.startswith("hp-cancel: what squeue printed cannot be read: 'Maintenance until 6 pm'; ")
+    assert err.count("\n") == 1
 
 
 def test_a_folder_that_is_no_runs_is_an_error(slurm, tmp_path, capfd):

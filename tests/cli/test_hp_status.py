@@ -18,6 +18,7 @@ from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.elastic.history import Moment
 from hpctools.elastic.time_limit import TimeLimit
 from hpctools.errors import UnreachableError
+from hpctools.slurm import parse
 from hpctools.testing.clock import FakeClock
 from hpctools.testing.runs import make_run
 from hpctools.testing.slurm import FakeSlurm
@@ -349,6 +350,16 @@ def test_a_run_whose_baseline_is_gone_is_shown_as_lost(slurm, capfd):
     assert main(["train-3fa9c1"], client=lambda: slurm) == 0
     first = capfd.readouterr().out.splitlines()[0]
     assert first == "run train-3fa9c1  lost: its baseline job 101 is no longer in the queue"
+
+
+@pytest.mark.parametrize("words", [[], ["train-3fa9c1"]])
+def test_an_answer_of_slurm_that_cannot_be_read_is_said_in_one_line(slurm, capfd, words, monkeypatch):
+    monkeypatch.setattr(slurm, "jobs", lambda **_: parse.jobs("Maintenance until 6 pm\n"))
+    assert main(words, client=lambda: slurm) == 0
+    out, err = capfd.readouterr()
+    assert "train-3fa9c1" in out
+    assert err.startswith("hp-status: what squeue printed cannot be read: 'Maintenance until 6 pm'; ")
+    assert err.count("\n") == 1
 
 
 def test_an_empty_name_is_no_run_and_not_all_of_them(slurm, capfd):

@@ -16,7 +16,7 @@ from hpctools.cli.hp_submit import main
 from hpctools.elastic.checkpoint.folder_store import FolderStore
 from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.folder import RunFolder, RunStatus
-from hpctools.errors import CommandError, UnreachableError
+from hpctools.errors import CommandError, ReleaseError, UnreachableError
 from hpctools.slurm.limits import Account, Bounds, Limits, Precedence
 from hpctools.testing.slurm import FakeSlurm
 
@@ -329,8 +329,9 @@ def test_an_elastic_run_as_json(sbatch, capfd):
     assert json.loads(capfd.readouterr().out) == values
 
 
-def test_an_elastic_dry_run_touches_nothing_even_without_a_controller(sbatch, capfd):
-    slurm = FakeSlurm(failure=UnreachableError("Slurm's controller does not answer"))
+@pytest.mark.parametrize("failure", [UnreachableError, ReleaseError])
+def test_an_elastic_dry_run_touches_nothing_even_without_a_controller(sbatch, capfd, failure):
+    slurm = FakeSlurm(failure=failure("Slurm's controller does not answer"))
     assert main(["--dry-run", "-N2:6", "--", "train"], client=lambda: slurm) == 0
     out, err = capfd.readouterr()
     assert "--role baseline" in out

@@ -377,6 +377,27 @@ def test_a_replica_that_a_person_cancels_is_not_preempted(
     scene.act(scene.submitted(2), end)
 
 
+def test_a_fault_while_a_preemptor_is_looked_for_does_not_end_the_looking_for_all_times(scene: Scene) -> None:
+    jobs = scene.slurm.jobs
+    urgent = Job(9, "t", "cv1", "cv", "gpu", "high", "RUNNING", nodes=("n4",), started=1_000_001)
+
+    def broken(**which: Any) -> list[Job]:
+        if which.get("nodes"):
+            raise ValueError("a fault of ours")
+        return jobs(**which)
+
+    async def look() -> None:
+        scene.slurm.jobs = broken  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match="of ours"):
+            await scene.replicas.find_preemptor("n3", replica=7, told=0)
+        scene.slurm.jobs = jobs  # type: ignore[method-assign]
+        scene.slurm.queue[9] = urgent
+        await scene.replicas.find_preemptor("n4", replica=8, told=0)
+
+    scene.act(scene.submitted(2), look)
+    assert [each["job_id"] for event, each in scene.journal.events if event == "preempted_by"] == [8]
+
+
 def test_preemptors_of_several_nodes_are_asked_for_with_one_question(scene: Scene) -> None:
     asked: list[tuple[str, ...]] = []
     jobs = scene.slurm.jobs

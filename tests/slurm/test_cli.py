@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.errors import CommandError, RemoteError, UnreachableError
+from hpctools.errors import CommandError, ReleaseError, RemoteError, UnreachableError
 from hpctools.slurm import run
 from hpctools.slurm.cli import CommandClient
+from hpctools.slurm.parse import FIELD, RECORD
 from hpctools.submit.plain import PlainSubmission, execute_plain
 
 
@@ -98,6 +99,16 @@ def test_a_silent_controller_is_told_apart_from_a_refusal(command, words):
 def test_a_forgotten_job_is_no_job(command):
     command("squeue", "", "slurm_load_jobs error: Invalid job id specified", 1)
     assert CommandClient().jobs(ids=[7]) == []
+
+
+def test_an_odd_job_hides_others_from_nobody_who_asks_for_everybodys(command):
+    fields = ["t", "cv1", "cv", "gpu", "high", "RUNNING", "None", "n1", "(null)", "1", "2", "5:00"]
+    command("squeue", "".join(f"{FIELD.join(each)}{RECORD}\n" for each in (["8", "odd"], ["9", *fields])))
+    client = CommandClient()
+    assert [job.id for job in client.jobs(nodes=["n1"])] == [job.id for job in client.jobs()] == [9]
+    for which in ({"user": "cv1"}, {"ids": [8]}, {"ids": [8], "nodes": ["n1"]}):
+        with pytest.raises(ReleaseError, match="what squeue printed cannot be read: '8"):
+            client.jobs(**which)
 
 
 def test_jobs_in_hidden_partitions_are_asked_for(command, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.errors import ReleaseError
 from hpctools.slurm.parse import FIELD, RECORD, dependencies, jobs, minutes, partitions, unfold
 from hpctools.slurm.types import Job, Partition
 
@@ -113,6 +114,60 @@ def test_names_with_separators_of_other_tools_do_not_confuse() -> None:
     odd = "a|b c\n,d=e [1-2] %j"
     (job,) = jobs(line("7", odd, *ROW[2:], "1", "2", "5:00"))
     assert (job.name, job.time_limit) == (odd, 5)
+
+
+OTHER = line("7", "t", *ROW[2:], "1", "2", "5:00")
+
+
+@pytest.mark.parametrize(
+    ("name", "comment"),
+    [
+        (f"a{FIELD}b", "hp-run:x"),
+        ("my job", f"{FIELD}{FIELD}"),
+        (f"{FIELD}RUN", f"x{FIELD}y"),
+        (f"a{RECORD}b", RECORD),
+    ],
+)
+def test_separators_in_a_name_or_comment_hide_no_job(name: str, comment: str) -> None:
+    odd, other = jobs(line("8", name, *ROW[2:9], comment, "1", "2", "5:00") + OTHER)
+    assert (odd.id, odd.name, odd.comment, odd.state) == (8, name, comment, "RUNNING")
+    assert (odd.nodes, odd.started, other.id) == (("reserved-1", "reserved-2"), 2, 7)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        line("8", f"{5 * FIELD}RUNNING{FIELD}", *ROW[2:], "1", "2", "5:00"),
+        line("8", f"a{RECORD}\nb", *ROW[2:], "1", "2", "5:00"),
+        line("8", *ROW[1:8], "gpu-[1", "", "1", "2", "5:00"),
+        "slurmctld is restarted tonight\n" + line("8", *ROW[1:], "1", "2", "5:00"),
+    ],
+)
+def test_a_record_that_is_none_is_named_and_hides_nobody_else(odd: str) -> None:
+    """Of a person's own jobs none may be missed: it would be submitted again."""
+    with pytest.raises(ReleaseError, match=r"what squeue printed cannot be read: '(8|slurmctld)"):
+        jobs(odd + OTHER)
+    assert [job.id for job in jobs(odd + OTHER, everybodys=True)] == [7]
+
+
+@pytest.mark.parametrize("everybodys", [False, True])
+@pytest.mark.parametrize("cut", ["Maintenance until 6 pm\n", OTHER[:-30], OTHER + "Maintenance\n"])
+def test_an_answer_that_is_cut_off_or_not_squeues_is_no_empty_queue(cut: str, *, everybodys: bool) -> None:
+    with pytest.raises(ReleaseError, match="what squeue printed cannot be read"):
+        jobs(cut, everybodys=everybodys)
+
+
+@pytest.mark.parametrize("text", ["Maintenance\n", f"Maintenance\n7{FIELD}afterok:5{RECORD}\n"])
+def test_what_jobs_wait_for_is_not_read_from_something_else(text: str) -> None:
+    with pytest.raises(ReleaseError, match="what squeue printed cannot be read: 'Maintenance"):
+        dependencies(text)
+
+
+def test_a_partition_of_which_a_number_is_none_is_named() -> None:
+    with pytest.raises(ReleaseError, match="what scontrol printed cannot be read: 'PartitionName=odd"):
+        partitions("PartitionName=odd TotalNodes=many\n")
+    with pytest.raises(ReleaseError, match="what Slurm printed cannot be read: 'r-"):
+        partitions("PartitionName=odd TotalNodes=1 Nodes=r-[1\n")
 
 
 def test_nothing_is_no_jobs() -> None:

@@ -101,3 +101,9 @@ def test_what_is_no_json_of_nodes_names_the_release(text: str) -> None:
 )
 def test_generic_resources(text: str, wanted: dict[str, int]) -> None:
     assert gres(text) == wanted
+
+
+@pytest.mark.parametrize("line", ["NodeName=odd CPUTot=8 RealMemory=1", "NodeName=odd State=IDLE CPUTot=x"])
+def test_a_node_that_is_not_told_as_a_release_does_is_named(line: str) -> None:
+    with pytest.raises(ReleaseError, match="what scontrol printed cannot be read: 'NodeName=odd"):
+        nodes_from_text(f"{line}\n")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hpctools.errors import SubmitError
-from hpctools.submit.runs import find_run, find_runs, run_folders
+from hpctools.errors import ReleaseError, SubmitError, UnreachableError
+from hpctools.submit.runs import find_run, find_runs, run_folders, still_there
 from hpctools.testing.runs import make_run
 from hpctools.testing.slurm import FakeSlurm
 
@@ -88,3 +88,9 @@ def test_an_unknown_run_is_answered_with_similar_ones(tmp_path, word, remedy):
     with pytest.raises(SubmitError) as caught:
         find_run(word, tmp_path, no_slurm)
     assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize("failure", [UnreachableError, ReleaseError])
+def test_where_slurm_does_not_say_it_no_job_is_known_to_be_there(failure):
+    slurm = FakeSlurm(failure=failure("Slurm's controller does not answer, or nobody can read it"))
+    assert still_there([101], lambda: slurm) == {}
