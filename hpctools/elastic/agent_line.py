@@ -19,6 +19,10 @@ FIND_SECONDS = 60.0
 ALONE_SECONDS = 3600.0
 # For which ranks that save before the run ends wait for whoever had told them to.
 ENDING_SECONDS = 5.0
+PROBABLY = (
+    "the baseline job has probably ended (hp-status tells), or this node does not reach that one: let TCP "
+    "through between compute nodes"
+)
 LOOK_SECONDS = 0.1
 WELCOME_SECONDS = 1.5
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -112,9 +116,10 @@ class AgentLine:
             await self._take_over_if_due(loop.time(), address)
             await asyncio.sleep(LOOK_SECONDS)
         waited = FIND_SECONDS if needed == began else round(loop.time() - began)
+        problem = self._succession.problem
         raise ElasticError(
-            f"no coordinator of run {self._run} in {waited:g} s: {reason}",
-            "the baseline job has probably ended; hp-status tells",
+            f"no coordinator of run {self._run} in {waited:g} s: {problem.message if problem else reason}",
+            problem.remedy if problem else PROBABLY,
         )
 
     async def _take_over_if_due(self, now: float, address: CoordinatorAddress | None) -> None:

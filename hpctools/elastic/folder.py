@@ -27,7 +27,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hpctools.elastic.folder_files import FolderFiles, unwritable
+from hpctools.elastic.folder_files import FolderFiles, unlinkable, unwritable
 from hpctools.elastic.history import Moment, to_json
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
@@ -282,6 +282,8 @@ class RunFolder(FolderFiles):
                 (terms / str(term)).hardlink_to(temporary)
             except FileExistsError:
                 return Path(temporary).stat().st_nlink == 2
+            except OSError as error:
+                raise unlinkable(terms / str(term), error) from None
             return True
         except OSError as error:
             raise unwritable(terms / str(term), error) from None

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from hpctools.errors import ElasticError
 
 Record = TypeVar("Record")
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What link(2) says on a file system without hard links, as exFAT, many of FUSE and SMB."""
 
 
 class FolderFiles:
@@ -125,4 +127,14 @@ def unwritable(path: Path, error: OSError) -> ElasticError:
     return ElasticError(
         f"cannot write {path}: {error.strerror or error}",
         "free space or quota there, or set HPCTOOLS_RUNS to a folder that all nodes share",
+    )
+
+
+def unlinkable(path: Path, error: OSError) -> ElasticError:
+    """What to say when a file could not be linked there, by which a run's coordinator is chosen."""
+    if error.errno not in NO_LINKS:
+        return unwritable(path, error)
+    return ElasticError(
+        f"cannot link {path}: {error.strerror or error}; its file system has no hard links",
+        "set HPCTOOLS_RUNS to a folder on one that has them, as NFS, Lustre, GPFS and BeeGFS have",
     )

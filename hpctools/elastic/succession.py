@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import sys
 from collections.abc import Callable
 
+from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import RunFolder
 from hpctools.errors import ElasticError
@@ -16,6 +17,7 @@ CLAIMED_SECONDS = 2.0
 # Twice as long for each term in a row that nobody could find: where no address can be written a further term
 # has none either. Less than an agent looks for a coordinator while nobody trains.
 MOST_CLAIMED_SECONDS = 30.0
+CLAIMING = "cannot look who coordinates the run, or coordinate it"
 STRANGER = 8
 LEAVING = 5
 
@@ -32,6 +34,7 @@ class Succession:
     Attributes:
         heir: our place among those that take over; far behind until a coordinator has told.
         barred: whether we have gone and so must not take over.
+        problem: why we could not look or claim the last time; None: we could.
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class Succession:
         self._name = name
         self._appoint = appoint
         self._is_first = is_first
+        self._complaints = Complaints(_say)
         self._vacant: tuple[int, float] | None = None
         self._seen = 0  # the highest term that we know of
+        self.problem: ElasticError | None = None
         self.heir = STRANGER
         self.barred = self._leaves = False
         self.coordinator: Coordinator | None = None
@@ -73,14 +78,15 @@ class Succession:
         """
         if self.in_office or self.barred:
             return 0
-        with contextlib.suppress(ElasticError):  # a folder that cannot be written has no new term either
-            term, before = self._folder.current_term(), self._seen
-            self._seen = max(term, before)
-            if term < before:
-                return 0  # an empty folder in the place of what was mounted: terms never go back
-            if self._is_due(now, term, published) and self._folder.claim_term(term + 1, agent=self._name):
-                return term + 1
-        return 0
+        try:  # a folder that cannot be written has no new term either
+            term = self._claimed(now, published)
+        except ElasticError as problem:
+            self.problem = problem
+            self._complaints.say(CLAIMING, problem)
+            return 0
+        self.problem = None
+        self._complaints.over(CLAIMING)
+        return term
 
     def take_office(self, term: int) -> None:
         """Coordinate; who has to go since it claimed the term does not, and another one claims the next."""
@@ -103,6 +109,14 @@ class Succession:
         if self.coordinator is not None:
             self.coordinator.resign()
 
+    def _claimed(self, now: float, published: int | None) -> int:
+        term, before = self._folder.current_term(), self._seen
+        self._seen = max(term, before)
+        if term < before:
+            return 0  # an empty folder in the place of what was mounted: terms never go back
+        due = self._is_due(now, term, published)
+        return term + 1 if due and self._folder.claim_term(term + 1, agent=self._name) else 0
+
     def _is_due(self, now: float, term: int, published: int | None) -> bool:
         if term == 0:
             return self._is_first
@@ -117,3 +131,7 @@ def _patience(unfound: int) -> float:
     if unfound <= 0:
         return VACANT_SECONDS
     return min(CLAIMED_SECONDS * 2.0 ** min(unfound - 1, 16), MOST_CLAIMED_SECONDS)
+
+
+def _say(words: str) -> None:
+    print(f"elastic: {words}", file=sys.stderr, flush=True)

@@ -110,7 +110,7 @@ def test_agents_look_for_it_as_long_as_their_workers_train_but_not_for_ever(
     )
     monkeypatch.setattr(agent_line, "asyncio", stand_in)
     monkeypatch.setattr(agent_line, "LOOK_SECONDS", 5.0)
-    succession: Any = SimpleNamespace(unreached=lambda now, published: 0)
+    succession: Any = SimpleNamespace(unreached=lambda now, published: 0, problem=None)
     trains: Callable[[], bool] = lambda: clock.now - 1000.0 <= trains_for  # noqa: E731
     line = AgentLine(folder, "t-1", succession, dict, lambda message: None, trains=trains)
     with pytest.raises(ElasticError, match=rf"no coordinator of run t-1 in {gives_up_after:g} s"):
