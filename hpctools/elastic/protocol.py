@@ -9,6 +9,7 @@ taken to be gone.
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import json
 import socket
 from typing import Any
@@ -78,16 +79,16 @@ def token_matches(given: object, expected: str) -> bool:
 def own_address() -> tuple[str, str]:
     """Where to listen and what to publish, both for other nodes of the cluster.
 
-    The address of the node's own name, numeric. A name that does not resolve, or resolves to Debian's
-    127.0.1.1 (which no other node can reach), makes us listen everywhere and publish the name itself; the
-    token keeps strangers out.
+    The address of the node's own name, numeric. A name that does not resolve, or resolves to a loopback
+    address (Debian's 127.0.1.1, SUSE's 127.0.0.2), which no other node can reach, makes us listen everywhere
+    and publish the name itself; the token keeps strangers out.
     """
     name = socket.gethostname()
     try:
         address = socket.gethostbyname(name)
     except OSError:
         return "0.0.0.0", name  # noqa: S104
-    if address == "127.0.1.1":
+    if ipaddress.ip_address(address).is_loopback:
         return "0.0.0.0", name  # noqa: S104
     return address, address
 
