@@ -112,11 +112,24 @@ class CommandClient:
         """All partitions; see SlurmClient."""
         return parse.partitions(_show("--all", "--oneliner", "show", "partition"))
 
-    def nodes(self) -> list[Node]:
-        """All nodes; see SlurmAdministration."""
+    def nodes(self, names: Sequence[str] = ()) -> list[Node]:
+        """All nodes, or some; see SlurmAdministration.
+
+        slurmctld sends all of them either way, and scontrol prints those that were named.
+        """
+        if not names:
+            return self._nodes()
+        try:
+            found = self._nodes(",".join(names))
+        except CommandError:  # as for one that slurmctld does not know any more; what else it is comes again
+            found = self._nodes()
+        wanted = frozenset(names)
+        return [node for node in found if node.name in wanted]
+
+    def _nodes(self, *names: str) -> list[Node]:
         if prints_nodes_as_json(self.release):
-            return parse_nodes.nodes_from_json(_show("--all", "--json", "show", "node"))
-        return parse_nodes.nodes_from_text(_show("--all", "--oneliner", "show", "node"))
+            return parse_nodes.nodes_from_json(_show("--all", "--json", "show", "node", *names))
+        return parse_nodes.nodes_from_text(_show("--all", "--oneliner", "show", "node", *names))
 
     def update_nodes(self, nodes: Sequence[str], state: str, reason: str = "") -> None:
         """Change the state of nodes; see SlurmAdministration."""

@@ -88,8 +88,12 @@ class SlurmAdministration(SlurmClient, Protocol):
     Raises as SlurmClient does; slurmdbd's silence is an UnreachableError that names it.
     """
 
-    def nodes(self) -> list[Node]:
-        """All nodes, powered down and hidden ones too, in the controller's order."""
+    def nodes(self, names: Sequence[str] = ()) -> list[Node]:
+        """All nodes, powered down and hidden ones too, in the controller's order.
+
+        Args:
+            names: only these, in whatever order; one that the controller does not know is left out.
+        """
         ...
 
     def update_nodes(self, nodes: Sequence[str], state: str, reason: str = "") -> None:

@@ -85,10 +85,11 @@ class NativeClient:
         found = self._ask("load partitions", self._pyslurm.Partitions.load)
         return [_partition(each) for each in found.values()]
 
-    def nodes(self) -> list[Node]:
-        """All nodes; see SlurmAdministration."""
+    def nodes(self, names: Sequence[str] = ()) -> list[Node]:
+        """All nodes, or some; see SlurmAdministration."""
         found = self._ask("load nodes", self._pyslurm.Nodes.load)
-        return [_node(each) for each in found.values()]
+        wanted = frozenset(names)
+        return [_node(each) for name, each in found.items() if not wanted or name in wanted]
 
     def update_nodes(self, nodes: Sequence[str], state: str, reason: str = "") -> None:
         """Change the state of nodes; see SlurmAdministration."""

@@ -85,12 +85,13 @@ class FolderSlurm:
         self._answer()
         return []
 
-    def nodes(self) -> list[Node]:
+    def nodes(self, names: Sequence[str] = ()) -> list[Node]:
         """The nodes that somebody drains: those with a file `<node>.drain`, which holds the reason."""
         self._answer()
         return [
             Node(path.stem, "MIXED", ("DRAIN",), reason=path.read_text())
             for path in sorted(self.folder.glob("*.drain"))
+            if not names or path.stem in names
         ]
 
     def write(self, job_id: int, values: Mapping[str, Any]) -> None:

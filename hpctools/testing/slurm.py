@@ -127,10 +127,10 @@ class FakeSlurm:
         self._answer()
         return list(self.known)
 
-    def nodes(self) -> list[Node]:
-        """The machines."""
+    def nodes(self, names: Sequence[str] = ()) -> list[Node]:
+        """The machines, or some of them."""
         self._answer()
-        return list(self.machines.values())
+        return [each for each in self.machines.values() if not names or each.name in names]
 
     def update_nodes(self, nodes: Sequence[str], state: str, reason: str = "") -> None:
         """Change the state of machines as slurmctld shows it soon after."""

@@ -122,3 +122,36 @@ def test_jobs_in_hidden_partitions_are_asked_for(command, tmp_path):
 def test_cancelling_nothing_asks_nobody(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     CommandClient().cancel([])
+
+
+NODE = "NodeName={} CPUTot=4 Gres=(null) State=IDLE+DRAIN RealMemory=1000 Partitions=all Reason=fan\n"
+
+
+def test_nodes_are_asked_for_by_name(command, tmp_path):
+    """What else scontrol prints is left out."""
+    command("scontrol", NODE.format("n1") + NODE.format("n2") + NODE.format("n3"))
+    client = CommandClient()
+    client.release = (22, 5, 8)
+    assert [node.name for node in client.nodes(["n3", "n1"])] == ["n1", "n3"]
+    asked = (tmp_path / "argv").read_text().splitlines()
+    assert asked == ["--all", "--oneliner", "show", "node", "n3,n1"]
+
+
+def test_a_node_that_slurm_has_forgotten_does_not_hide_the_others(tmp_path, monkeypatch):
+    """scontrol prints the others, says `Node n9 not found`, and ends with 1 (tests/recorded, errors.txt)."""
+    (tmp_path / "all").write_text(NODE.format("n1") + NODE.format("n2"))
+    refuse = "case $* in *n9*) echo 'Node n9 not found'; exit 1;; esac"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{refuse}\ncat {tmp_path}/all\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    client = CommandClient()
+    client.release = (22, 5, 8)
+    assert [(node.name, node.flags) for node in client.nodes(["n1", "n9"])] == [("n1", ("DRAIN",))]
+
+
+def test_when_slurm_fails_for_another_reason_naming_nodes_hides_nothing(command):
+    command("scontrol", "", "slurm_load_node error: something", 1)
+    client = CommandClient()
+    client.release = (22, 5, 8)
+    with pytest.raises(CommandError, match="something"):
+        client.nodes(["n1"])

@@ -246,6 +246,13 @@ def test_nodes(client: SlurmAdministration, cluster: PrivateCluster) -> None:
     ]
 
 
+def test_some_nodes(client: SlurmAdministration) -> None:
+    assert sorted(node.name for node in client.nodes(["n2", "n1"])) == ["n1", "n2"]
+    assert [node.name for node in client.nodes(["n2"])] == ["n2"]
+    assert [node.name for node in client.nodes(["n9", "n1"])] == ["n1"], "n9 is none"
+    assert client.nodes(["n9"]) == []
+
+
 def test_the_state_of_a_node_follows_its_jobs(client: SlurmAdministration, script: Path) -> None:
     with queued(client, script, "--nodelist=n1") as job_id:
         until_state(client, job_id, "RUNNING")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -13,6 +15,10 @@ from hpctools.errors import HpctoolsError
 from hpctools.slurm.types import Node
 
 LOOK_SECONDS = 10.0
+# slurmctld sends all nodes of the cluster to who asks for some, each time: one that takes long to answer is
+# asked for a hundredth of the time only.
+TIMES_AS_LONG = 100.0
+LONGEST_LOOK_SECONDS = 120.0
 SPOT_SECONDS = 120.0
 LAST_SECONDS = 15.0
 SAVE_SECONDS = 10.0  # before that: workers that wait parked cannot save a sharded model
@@ -29,8 +35,8 @@ WORDS = {
 class NodeSource(Protocol):
     """Who knows the nodes of the cluster, as Slurm's clients do."""
 
-    def nodes(self) -> list[Node]:
-        """All of them; raises HpctoolsError when Slurm does not answer."""
+    def nodes(self, names: Sequence[str] = ()) -> list[Node]:
+        """Those of these names that Slurm knows; raises HpctoolsError when it does not answer."""
         ...
 
 
@@ -115,13 +121,15 @@ def enough_without(gone: set[str], view: View, least: int) -> bool:
 class Drains:
     """Nodes of the run that somebody drains (`scontrol update NodeName=... State=DRAIN`).
 
-    Slurm is asked every 10 seconds, in a thread; when it does not answer, the next time. It lets jobs on a
-    drained node run to their end, so the run keeps one that it needs to go on, until it has others.
+    Slurm is asked every 10 seconds, or less often where it takes long to answer (`pause_after`), in a thread;
+    when it does not answer, the next time. It lets jobs on a drained node run to their end, so the run keeps
+    one that it needs to go on, until it has others.
 
     Args:
         least: workers without which the run waits.
         warn: is told of a node that is kept.
         in_thread: runs a function elsewhere.
+        clock: by which it is measured how long Slurm takes.
     """
 
     def __init__(
@@ -130,15 +138,18 @@ class Drains:
         least: int,
         warn: Callable[[str], None],
         in_thread: Callable[[Callable[[], None]], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._least = least
         self._warn = warn
         self._in_thread = in_thread or _in_thread
+        self._clock = clock
         self._drained: dict[str, str] = {}
         self._kept: set[str] = set()
         self._asking = False
-        self._next = 0.0
+        self._asked = -math.inf
+        self._pause = LOOK_SECONDS
 
     def heard(self, now: float, report: Report) -> Sequence[Action]:
         """Nothing: Slurm is asked."""
@@ -146,10 +157,10 @@ class Drains:
 
     def tick(self, now: float, view: View) -> Sequence[Action]:
         """Ask when it is time; nodes that are drained and ours depart."""
-        if now >= self._next and not self._asking and view.members:
-            self._next, self._asking = now + LOOK_SECONDS, True
+        if now >= self._asked + self._pause and not self._asking and view.members:
+            self._asked, self._asking = now, True
             try:
-                self._in_thread(self._look)
+                self._in_thread(lambda: self._look(sorted(view.nodes)))
             except RuntimeError:  # the node has no thread left for now
                 self._asking = False
         drained = dict(self._drained)
@@ -171,13 +182,21 @@ class Drains:
         self._warn(f"{node} is drained; the run keeps it, since it could not go on without it")
         return Prepare(node, None, why)
 
-    def _look(self) -> None:
+    def _look(self, names: Sequence[str]) -> None:
+        began = self._clock()
         try:
-            self._drained = {node.name: node.reason for node in self._source.nodes() if "DRAIN" in node.flags}
+            found = self._source.nodes(names)
+            self._drained = {node.name: node.reason for node in found if "DRAIN" in node.flags}
         except HpctoolsError:
             return  # Slurm is away: the nodes that were drained still are
         finally:
+            self._pause = pause_after(self._clock() - began)
             self._asking = False
+
+
+def pause_after(seconds: float) -> float:
+    """For how long Slurm is not asked again, counted from the question, when its answer took so long."""
+    return min(max(LOOK_SECONDS, TIMES_AS_LONG * seconds), LONGEST_LOOK_SECONDS)
 
 
 def _why(reason: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hpctools.elastic.actions import Depart, Prepare
-from hpctools.elastic.recovery.departures import Drains, Notices
+from hpctools.elastic.recovery.departures import Drains, Notices, pause_after
 from hpctools.elastic.watchers import MemberView, Report, View
 from hpctools.errors import UnreachableError
 from hpctools.slurm.types import Node
@@ -45,10 +45,18 @@ class Slurm:
     def __init__(self) -> None:
         self.drained: dict[str, str] = {}
         self.asked = 0
+        self.named: set[str] = set()
+        self.takes = 0.0
+        self.now = 0.0
         self.down = False
 
-    def nodes(self) -> list[Node]:
+    def clock(self) -> float:
+        return self.now
+
+    def nodes(self, names: Sequence[str] = ()) -> list[Node]:
         self.asked += 1
+        self.named = set(names)
+        self.now += self.takes
         if self.down:
             raise UnreachableError("slurmctld does not answer")
         return [
@@ -56,6 +64,7 @@ class Slurm:
                 f"n{n}", "MIXED", ("DRAIN",) if f"n{n}" in self.drained else (), self.drained.get(f"n{n}", "")
             )
             for n in range(1, 5)
+            if f"n{n}" in names
         ]
 
 
@@ -255,3 +264,25 @@ def test_where_the_node_has_no_thread_left_slurm_is_asked_the_next_time():
     assert drains.tick(0.0, OURS) == []
     drains.tick(10.0, OURS)
     assert [each.node for each in drains.tick(10.1, OURS)] == ["n2"]
+
+
+def test_slurm_is_asked_for_the_nodes_of_the_run_only() -> None:
+    """Of all nodes of a large cluster scontrol prints some 40 MB, and the coordinator reads them."""
+    slurm = Slurm()
+    drains = Drains(slurm, 1, warned, at_once)
+    drains.tick(0.0, OURS)
+    assert slurm.named == {"n1", "n2", "n3"}
+    drains.tick(10.0, with_agents(without(OURS, "n2"), "n4"))
+    assert slurm.named == {"n1", "n3", "n4"}
+
+
+def test_a_slurm_that_takes_long_to_answer_is_asked_less_often() -> None:
+    slurm = Slurm()
+    drains = Drains(slurm, 1, warned, at_once, slurm.clock)
+    slurm.takes = 0.3
+    asked = []
+    for second in range(100):
+        drains.tick(float(second), OURS)
+        asked.append(slurm.asked)
+    assert asked == [1 + second // 30 for second in range(100)]
+    assert [pause_after(seconds) for seconds in (0.0, 0.05, 0.5, 15.0)] == [10.0, 10.0, 50.0, 120.0]
