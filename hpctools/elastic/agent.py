@@ -30,6 +30,7 @@ from hpctools.elastic.notices import Lookout
 from hpctools.elastic.process_end import end_process
 from hpctools.elastic.processes import INCARNATION, Post, Workers, in_own_thread
 from hpctools.elastic.protocol import Message
+from hpctools.elastic.reach import Part, Reach
 from hpctools.elastic.recovery import EXIT_GOES_ON, log_rules_of
 from hpctools.elastic.recovery.listening import Listener
 from hpctools.elastic.restart.node import NodeRanks
@@ -55,7 +56,13 @@ class Agent:
         self._spec = folder.spec()
         self._place = place
         self._client = client
-        self._succession = Succession(folder, place.name, self._appointed, is_first=place.coordinates)
+        alone = place.is_baseline and self._spec.min_nodes == 1
+        part = Part(place.name, is_enough=alone, is_needed=place.is_baseline and not alone)
+        self._succession = Succession(
+            *(folder, place.name, self._appointed),
+            is_first=place.coordinates,
+            reach=Reach(part, self._trains),
+        )
         self._line = AgentLine(
             folder, self._spec.id, self._succession, self._introduction, self._obey, self._life, self._trains
         )

@@ -156,7 +156,7 @@ class AgentLine:
         with contextlib.suppress(OSError, ElasticError, asyncio.TimeoutError):
             welcome = decode(await read_line(reader, WELCOME_SECONDS))
             if welcome["kind"] == "welcome":
-                self._succession.reached()
+                self._succession.reached(address)
                 self.connected.set()
                 return reader, writer
         self._writer = None

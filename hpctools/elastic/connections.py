@@ -114,6 +114,7 @@ class Connections:
         run, name = self._run, str(hello["agent"])
         former = run.roster.agents.get(name) or run.roster.absent.pop(name, None)
         agent = run.roster.agents[name] = _agent_of(hello, writer)
+        run.roster.note_came(name)
         if former is not None:
             agent.leaving, agent.reason, agent.told = former.leaving, former.reason, former.told
             former.writer.transport.abort()

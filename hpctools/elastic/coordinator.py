@@ -166,6 +166,11 @@ class Coordinator:
         return self._run.completed or self._run.finishing
 
     @property
+    def had_visitors(self) -> bool:
+        """Whether an agent of another node ever came, too."""
+        return len(self._run.roster.came) > 1
+
+    @property
     def asks_alone(self) -> bool:
         """Whether it is open what became of the baseline job, and no agent is left that could find out."""
         return self._baseline.is_open and all(each.leaving for each in self._run.roster.agents.values())

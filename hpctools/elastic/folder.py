@@ -194,9 +194,15 @@ class RunFolder(FolderFiles):
         Each term has a file of its own: who was replaced and does not know it cannot hide who is in office.
         """
         for term in sorted(self._terms(".json"), reverse=True):
-            if (values := self._object_if_there(f"terms/{term}.json")) is not None:
-                return self._record(CoordinatorAddress, values, f"terms/{term}.json")
+            if (address := self.coordinator_of(term)) is not None:
+                return address
         return None
+
+    def coordinator_of(self, term: int) -> CoordinatorAddress | None:
+        """Where a term's coordinator listens, or did; None: it has not published it, or the run has ended."""
+        name = f"terms/{term}.json"
+        values = self._object_if_there(name)
+        return None if values is None else self._record(CoordinatorAddress, values, name)
 
     def events(self) -> list[Event]:
         """All events, oldest first."""

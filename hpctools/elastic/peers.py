@@ -123,9 +123,11 @@ class Roster:
             monotonic clock.
         absent: agents without a connection whose workers end their programs after the last step, or whose
             ranks save before the run ends.
+        came: names of the first two agents that ever came.
     """
 
     def __init__(self) -> None:
+        self.came: set[str] = set()
         self.agents: dict[str, Agent] = {}
         self.absent: dict[str, Agent] = {}
         self.workers: dict[str, Worker] = {}
@@ -137,6 +139,11 @@ class Roster:
         if isinstance(peer, Worker):
             return self.workers.get(peer.name) is peer
         return self.agents.get(peer.name) is peer
+
+    def note_came(self, agent: str) -> None:
+        """An agent has come."""
+        if len(self.came) < 2:
+            self.came.add(agent)
 
     def workers_of(self, agent: Agent) -> list[Worker]:
         """An agent's workers that are connected."""

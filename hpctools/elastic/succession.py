@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.coordinator import Coordinator
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.reach import Part, Reach
 from hpctools.errors import ElasticError
 
 VACANT_SECONDS = 0.1
@@ -30,6 +31,7 @@ class Succession:
     Args:
         appoint: makes the coordinator of a term.
         is_first: whether this agent is the one that coordinates when nobody ever has.
+        reach: what the agent knows of whether nodes reach each other.
 
     Attributes:
         heir: our place among those that take over; far behind until a coordinator has told.
@@ -38,15 +40,24 @@ class Succession:
     """
 
     def __init__(
-        self, folder: RunFolder, name: str, appoint: Callable[[int], Coordinator], *, is_first: bool
+        self,
+        folder: RunFolder,
+        name: str,
+        appoint: Callable[[int], Coordinator],
+        *,
+        is_first: bool,
+        reach: Reach | None = None,
     ) -> None:
         self._folder = folder
         self._name = name
         self._appoint = appoint
         self._is_first = is_first
+        self._reach = reach or Reach(Part(name))
         self._complaints = Complaints(_say)
         self._vacant: tuple[int, float] | None = None
         self._seen = 0  # the highest term that we know of
+        self._term = 0  # that was ours last, unless it has been counted what became of it
+        self._cut_off: ElasticError | None = None  # for which the run ends with our next term
         self.problem: ElasticError | None = None
         self.heir = STRANGER
         self.barred = self._leaves = False
@@ -63,9 +74,11 @@ class Succession:
         """Whether the coordinator runs here and only the end of the run is left to it."""
         return self.in_office and self.coordinator is not None and self.coordinator.is_completing
 
-    def reached(self) -> None:
-        """A coordinator has answered."""
+    def reached(self, address: CoordinatorAddress) -> None:
+        """A coordinator has answered there."""
         self._vacant = None
+        if not (self.in_office and address.term == self._term):
+            self._reach.meet()
 
     def unreached(self, now: float, *, published: int | None) -> int:
         """Nobody answers; claim the next term when it is our turn. May wait for storage: not for our loop.
@@ -75,24 +88,36 @@ class Succession:
 
         Returns:
             The term that is ours now, for `take_office`; 0: none.
+
+        Raises:
+            ElasticError: this node and the others do not reach each other, and the run goes on without it.
         """
         if self.in_office or self.barred:
             return 0
         try:  # a folder that cannot be written has no new term either
-            term = self._claimed(now, published)
+            self._count_last(now)
+            judged = self._reach.judge(self._folder, now)
+            self._cut_off = None if judged == "goes on" else self._reach.words(self._folder)
+            term = 0 if judged == "leaves" else self._claimed(now, published)
         except ElasticError as problem:
             self.problem = problem
             self._complaints.say(CLAIMING, problem)
             return 0
+        if judged == "leaves" and self._cut_off is not None:
+            raise self._cut_off
         self.problem = None
         self._complaints.over(CLAIMING)
         return term
 
     def take_office(self, term: int) -> None:
         """Coordinate; who has to go since it claimed the term does not, and another one claims the next."""
-        if not self.barred:
-            self.coordinator = self._appoint(term)
-            self.work = asyncio.ensure_future(self.coordinator.run())
+        if self.barred:
+            return
+        self._term, self.coordinator = term, self._appoint(term)
+        if self._cut_off is not None:
+            _say(str(self._cut_off))
+            self.coordinator.fail(str(self._cut_off))
+        self.work = asyncio.ensure_future(self.coordinator.run())
 
     def named(self, place: int) -> None:
         """A coordinator has told our place among the heirs."""
@@ -109,6 +134,15 @@ class Succession:
         if self.coordinator is not None:
             self.coordinator.resign()
 
+    def _count_last(self, now: float) -> None:
+        """The coordinator beside us, if there was one, is no more in office."""
+        if self._term and self.coordinator is not None:
+            if self.coordinator.had_visitors:
+                self._reach.meet()
+            elif (address := self._folder.coordinator_of(self._term)) is not None:
+                self._reach.superseded(now, address)
+        self._term = 0
+
     def _claimed(self, now: float, published: int | None) -> int:
         term, before = self._folder.current_term(), self._seen
         self._seen = max(term, before)
@@ -120,9 +154,11 @@ class Succession:
     def _is_due(self, now: float, term: int, published: int | None) -> bool:
         if term == 0:
             return self._is_first
+        if self._cut_off is not None:
+            return True
         if self._vacant is None or self._vacant[0] != term:
             self._vacant = (term, now)
-        first = _patience(term - (published or 0))
+        first = max(_patience(term - (published or 0)), self._reach.wait)
         return now - self._vacant[1] >= first + HEIR_SECONDS * self.heir
 
 

@@ -203,7 +203,7 @@ def test_who_was_answered_begins_to_wait_anew_and_who_goes_does_not_take_over(fo
     folder.claim_term(1, agent="b0")
     agent = Waits(folder, heir=0)
     agent.look(0.0, 1)
-    agent.succession.reached()
+    agent.succession.reached(CoordinatorAddress("n1", 1, "t", 1, 1))
     agent.look(50.0, 1)
     assert agent.terms == []
     agent.succession.resign()
