@@ -15,8 +15,8 @@ from hpctools.errors import HpctoolsError
 from hpctools.slurm.types import Node
 
 LOOK_SECONDS = 10.0
-# slurmctld sends all nodes of the cluster to who asks for some, each time: one that takes long to answer is
-# asked for a hundredth of the time only.
+# slurmctld sends all nodes of the cluster, and scontrol prints some (its info_node.c): one that takes long is
+# asked for a hundredth of the time only. Of sinfo each node would be a question, and bring all partitions.
 TIMES_AS_LONG = 100.0
 LONGEST_LOOK_SECONDS = 120.0
 SPOT_SECONDS = 120.0
