@@ -27,6 +27,7 @@ from hpctools.elastic.job_fate import UNSAID, Fate, fate_of, known_better
 from hpctools.elastic.last_save import AGAIN_SECONDS
 from hpctools.elastic.left_behind import STARTED_BY, Mark, end_left_behind
 from hpctools.elastic.notices import Lookout
+from hpctools.elastic.own_run import keep_to_ourselves
 from hpctools.elastic.process_end import end_process
 from hpctools.elastic.processes import INCARNATION, Post, Workers, in_own_thread
 from hpctools.elastic.protocol import Message
@@ -384,6 +385,7 @@ def _succeed(mark: Mark) -> None:
             f"elastic: ended {len(found)} process(es) that the agent before this one had left behind",
             file=sys.stderr,
         )
+    keep_to_ourselves(os.environ)  # what a worker has submitted us with
     os.environ[STARTED_BY] = mark.text
 
 

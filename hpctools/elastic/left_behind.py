@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,12 @@ class Mark:
             b"",
             str(self.job_id).encode(),
         )
+
+
+def started_by_another_job(environ: Mapping[str, str]) -> bool:
+    """Whether the mark there is of an agent in another job, within which ours was submitted."""
+    text, job = environ.get(STARTED_BY, ""), environ.get(JOB, "")
+    return bool(text and job) and text.split(" ")[1:2] != [job]
 
 
 def end_left_behind(mark: Mark, seconds: float = END_SECONDS) -> list[Process]:

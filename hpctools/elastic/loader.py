@@ -130,7 +130,8 @@ class Loader(Held):
             torch.set_num_threads(threads)
         model = plain_model(model)
         self._sampling = sampling_for(dataset, batch_size, shards, epochs, seed)
-        folder = check_run(shards if mode == "exact" or self._sampling.total_steps is None else None)
+        shared = shards if mode == "exact" or self._sampling.total_steps is None else None
+        self._folder = folder = check_run(shared)
         self._sum, self._cut = summing_for(mode, model, self._sampling, microbatch)
         source = source_for(dataset, collate, self._sampling)
         stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
@@ -236,7 +237,7 @@ class Loader(Held):
         Raises:
             ElasticError: `backward` was not called for a batch; in the first pass or after a loss of all
                 state, a checkpoint does not fit or cannot be read; all streams are empty; or a loading
-                process has ended.
+                process has ended by itself, or was killed again and again.
             SystemExit: this worker's part has ended.
         """
         epoch = self._passes.begin()

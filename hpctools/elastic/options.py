@@ -16,9 +16,9 @@ from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import FlatGradients
 from hpctools.elastic.indexed import Indexed
 from hpctools.elastic.layers import check_layers
+from hpctools.elastic.own_run import own_run
 from hpctools.elastic.pieces import Cut, by_blocks, by_shards
 from hpctools.elastic.sampling import Sampling, StreamSampling
-from hpctools.elastic.session import RUN_DIR
 from hpctools.elastic.streams import Streams, as_streams
 from hpctools.elastic.summing import ExactSum, Summing
 from hpctools.elastic.training import AnyDataset, MapDataset
@@ -136,9 +136,9 @@ def check_run(shards: int | None) -> RunFolder | None:
     Raises:
         ElasticError: the run may get more workers than there are shards.
     """
-    if RUN_DIR not in os.environ:
+    if (run := own_run(os.environ)) is None:
         return None
-    folder = RunFolder(os.environ[RUN_DIR])
+    folder = RunFolder(run.path)
     spec = folder.spec()
     largest = spec.max_nodes * spec.workers_per_node
     if shards is not None and largest > shards:

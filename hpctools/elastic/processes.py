@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.forking.client import ForkServer
+from hpctools.elastic.own_run import RUN_DIR, WORKER
 from hpctools.elastic.pipes import tapped_pipe
 from hpctools.elastic.printed import Printed
 from hpctools.elastic.protocol import worker_name, worker_place
@@ -285,12 +286,12 @@ class Workers:
             "OMP_NUM_THREADS": "1",
             **os.environ,
             "PYTHONUNBUFFERED": "1",
-            "HPCTOOLS_RUN_DIR": str(self._post.folder.path),
+            RUN_DIR: str(self._post.folder.path),
         }
 
     def _own_environment(self, worker: str) -> dict[str, str]:
         return {
-            "HPCTOOLS_WORKER": worker,
+            WORKER: worker,
             "LOCAL_RANK": str(worker_place(worker)[1]),  # which of the node's GPUs is its own
         }
 

@@ -6,23 +6,22 @@ underscore before each name: the loader's own public names are for training scri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import os
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
+from hpctools.elastic.own_run import keep_to_ourselves, own_run
 from hpctools.errors import ElasticError
 
 LONE = Group(0, 0, 1, None)
 """The group of a process that has nobody to talk to."""
 
-RUN_DIR = "HPCTOOLS_RUN_DIR"
-WORKER = "HPCTOOLS_WORKER"
 _OF_TORCHRUN, _WORLD = "TORCHELASTIC_RUN_ID", "WORLD_SIZE"
-_begun: list[Session] = []  # the session of this process, if it is in a run
+_begun: list[int] = []  # ids of the processes that had a session in a run: ours, and whose fork we are
 
 
 class Agreed(Protocol):
@@ -234,30 +233,33 @@ class LoneSession:
 
 
 def session_from(
-    environ: Mapping[str, str], state: Transferable, progress: Callable[[], Mapping[str, Any]]
+    environ: MutableMapping[str, str], state: Transferable, progress: Callable[[], Mapping[str, Any]]
 ) -> Session:
     """The session that the process's environment describes: a worker's, or that of a lone process.
+
+    A worker's environment no longer says so afterwards: nothing that the training starts is this worker.
 
     Raises:
         UnreachableError: the coordinator does not answer.
         ElasticError: the run's folder names none, this process has a session, or it is one of several that
             torchrun (or restart mode) has started.
     """
-    if RUN_DIR not in environ:
-        _check_alone(environ)
-        return LoneSession()
-    if _begun:
+    if os.getpid() in _begun:
         raise ElasticError(
             "a second loader is made, and a worker of a run trains with one, whose steps, data and state are "
             "those of the run",
             "train everything with the one loader (models in an nn.ModuleList, data in one data set); "
             "evaluate with torch's DataLoader, and submit a second training as a run of its own",
         )
+    if (run := own_run(environ)) is None:
+        _check_alone(environ)
+        return LoneSession()
     from hpctools.elastic.run_session import RunSession
 
-    folder = RunFolder(Path(environ[RUN_DIR]))
-    _begun.append(RunSession(folder, environ.get(WORKER, "worker"), state, progress))
-    return _begun[0]
+    session = RunSession(RunFolder(run.path), run.worker, state, progress)
+    _begun.append(os.getpid())
+    keep_to_ourselves(environ)
+    return session
 
 
 def _check_alone(environ: Mapping[str, str]) -> None:

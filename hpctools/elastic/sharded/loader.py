@@ -20,7 +20,6 @@ from hpctools.elastic.checkpoint.keeper import Desk
 from hpctools.elastic.checkpoint.place import place_of, settings_of, settled
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough
-from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
 from hpctools.elastic.loader import Loader
@@ -28,7 +27,7 @@ from hpctools.elastic.parameters import Parameters
 from hpctools.elastic.passes import OPTIMIZER
 from hpctools.elastic.reduction import Share, in_turn, neighbours
 from hpctools.elastic.sampling import Cursor, StreamSampling
-from hpctools.elastic.session import RUN_DIR, Runner
+from hpctools.elastic.session import Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step, passes_of
 from hpctools.elastic.sharded.in_order import InOrder, check_optimizer, clip_in_order
 from hpctools.elastic.sharded.keeping import ShardKeeper
@@ -146,7 +145,7 @@ class ShardedLoader(Loader):
         self._cut = in_step(self._sampling, self._share)
         if isinstance(self._sampling, StreamSampling):
             self._batches.fill = passes_of(self._sampling)
-        spec = RunFolder(os.environ[RUN_DIR]).spec() if RUN_DIR in os.environ else None
+        spec = self._spec
         line: LoneDesk | RunLine = LoneDesk() if spec is None else cast("RunLine", self._session)
         setting = Setting(
             build,
@@ -154,7 +153,7 @@ class ShardedLoader(Loader):
             device,
             self._run,
             workers_per_node=1 if spec is None else spec.workers_per_node,
-            folder=None if spec is None else RunFolder(os.environ[RUN_DIR]).path,
+            folder=None if self._folder is None else self._folder.path,
             saved=self._shard_keeper,
             copy_steps=copy_steps,
             node=own_node(os.environ),
@@ -332,7 +331,7 @@ class ShardedLoader(Loader):
 
     def _keeper_of(self, checkpoint: Checkpoint | None) -> ShardKeeper | None:
         """As `checkpoint.attach` makes the keeper of a model that is not sharded."""
-        folder = RunFolder(os.environ[RUN_DIR]) if RUN_DIR in os.environ else None
+        folder = self._folder
         desk: Desk = LoneDesk()
         if folder is not None:
             settings = _without_snapshots(settings_of(folder.spec(), checkpoint))
