@@ -7,27 +7,34 @@ batches are the same to the bit with any number of loading processes.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 import torch.multiprocessing
 from torch._utils import ExceptionWrapper
 
 from hpctools.elastic.channel import die_with_parent
+from hpctools.elastic.nursery import Nursery, NurseryError
+from hpctools.elastic.own_run import keep_to_ourselves, own_run
 from hpctools.elastic.pieces import Piece
 from hpctools.errors import ElasticError
 
 AHEAD = 2
 """Pieces that each loading process is asked for ahead of the training."""
 SHARED_BYTES = 1 << 20
+FORKED_AGAIN = 3
+"""Times that a loading process is replaced without so many batches of its place in between:"""
+CALM_BATCHES = 100
 
 
 @dataclass(frozen=True)
@@ -117,38 +124,48 @@ class LoadingHere:
         """Nobody else loads."""
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What a loading process was asked for.
+
+    Attributes:
+        server: its number.
+        mark: what it was told of the stream's place.
+    """
+
+    server: int
+    mark: Mark | None
+
+
 class LoadingProcesses:
-    """Loading processes, forked at once, before the training has threads and connections.
+    """Loading processes, forked as the training was at once, before it had threads and connections.
+
+    One that a signal ends is replaced, and its successor is given what it still owed, with the last known
+    places of its streams: the batches are the same.
 
     Args:
         count: how many, 1 or more.
 
     Raises:
-        ElasticError: (from `load`) one of them has ended; other errors are those of the data set.
+        ElasticError: (from `load`) one of them has ended by itself, or by signals again and again; other
+            errors are those of the data set.
     """
 
     def __init__(self, source: Source, ahead: Ahead, count: int) -> None:
-        context = multiprocessing.get_context("fork")
+        turn = self._turn = multiprocessing.get_context("fork").RawValue("Q", 0)
         self._ahead = ahead
         self._is_sticky = source.is_sticky
-        self._turn = context.RawValue("Q", 0)
+        self._is_worker = own_run(os.environ) is not None
         self._coming: Iterator[tuple[Piece, Mark | None]] = iter(())
-        self._asked: dict[Piece, int] = {}
+        self._asked: dict[Piece, _Request] = {}
         self._arrived: dict[Piece, Any] = {}
-        self._connections: list[Connection] = []
-        self._processes = []
-        for number in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve,
-                args=(os.getpid(), theirs, source, self._turn, number),
-                name=f"elastic-load-{number}",
-            )
-            process.start()
-            theirs.close()
-            self._connections.append(ours)
-            self._processes.append(process)
+        self._marks: dict[int, Mark] = {}  # the last place of each shard's stream
+        self._untold: dict[int, Mark] = {}  # of those, what a successor has to be told
+        self._ends = [0] * count
+        self._batches = [0] * count  # since the last end
+        self._nursery = Nursery(lambda parent, number, line: _serve(parent, line, source, turn, number))
         atexit.register(self.close)  # before multiprocessing's own, which would wait for them
+        self._connections = [self._nursery.start(number) for number in range(count)]
 
     def load(self, piece: Piece) -> Loaded:
         """The batch of a piece, which usually has arrived."""
@@ -157,7 +174,7 @@ class LoadingProcesses:
             self._coming = self._ahead(piece)
             self._ask()
         while piece not in self._arrived:
-            self._receive(self._asked[piece])
+            self._receive(self._asked[piece].server)
         del self._asked[piece]
         loaded = self._arrived.pop(piece)
         self._ask()
@@ -169,61 +186,129 @@ class LoadingProcesses:
         """Have the processes skip what they were asked for."""
         self._turn.value += 1
         self._coming = iter(())
-        self._asked.clear()
-        self._arrived.clear()
+        for kept in (self._asked, self._arrived, self._marks, self._untold):
+            kept.clear()
 
     def close(self) -> None:
         """End the processes."""
         atexit.unregister(self.close)
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.join()
+        self._nursery.close()
 
     def _ask(self) -> None:
         for piece, mark in islice(self._coming, AHEAD * len(self._connections) - len(self._asked)):
-            server = self._asked[piece] = self._server_for(piece)
+            server = self._server_for(piece)
+            self._asked[piece] = _Request(server, mark)
             try:
-                self._connections[server].send((self._turn.value, piece, mark))
-            except OSError:
-                raise self._ended(server) from None
+                self._send(piece)
+            except OSError as error:
+                self._replace(server, error)
+
+    def _send(self, piece: Piece) -> None:
+        asked = self._asked[piece]
+        mark = self._untold.pop(piece.number, asked.mark)
+        self._connections[asked.server].send((self._turn.value, piece, mark))
 
     def _receive(self, server: int) -> None:
         try:
             turn, piece, loaded = self._connections[server].recv()
-        except (EOFError, OSError):
-            raise self._ended(server) from None
+        except (EOFError, OSError) as error:
+            self._replace(server, error)
+            return
+        self._batches[server] += 1
         if turn == self._turn.value:
             self._arrived[piece] = loaded
+            if isinstance(loaded, Loaded) and loaded.mark is not None:
+                self._marks[piece.number] = loaded.mark
 
     def _server_for(self, piece: Piece) -> int:
         """The process that has the shard's stream open; without streams, the one with the least to do."""
-        servers = range(len(self._processes))
+        servers = range(len(self._connections))
         if self._is_sticky:
             return piece.number % len(servers)
-        busy = list(self._asked.values())
+        busy = [asked.server for asked in self._asked.values()]
         return min(servers, key=busy.count)
 
-    def _ended(self, server: int) -> ElasticError:
-        self._processes[server].join(1)
-        code = self._processes[server].exitcode
-        return ElasticError(
-            f"loading process {server} has ended (exit code {code})",
-            "-9: the node ran out of memory, use fewer num_workers or ask for more; else see its last words",
-        )
+    def _replace(self, server: int, broken: Exception) -> None:
+        """Have another process do what one of them still had to do when a signal ended it."""
+        is_done = False
+        while not is_done:
+            try:
+                self._judge(server, self._nursery.exit_code(server), broken)
+                self._connections[server].close()
+                self._connections[server] = self._nursery.start(server)
+            except NurseryError as error:
+                self._end_too(error)
+            is_done = self._ask_again(server)
+
+    def _ask_again(self, server: int) -> bool:
+        """Whether all could be asked for: the successor may have been ended meanwhile."""
+        owed = [each for each, asked in self._asked.items() if asked.server == server]
+        if self._is_sticky:
+            shards = [number for number in self._marks if number % len(self._connections) == server]
+            self._untold |= {number: self._marks[number] for number in shards}
+        try:
+            for piece in owed:
+                if piece not in self._arrived:
+                    self._send(piece)
+        except OSError:
+            return False
+        return True
+
+    def _judge(self, server: int, code: int | None, broken: Exception) -> None:
+        """Count the end of one of them; raises where another one would be of no use."""
+        if code is None:
+            raise broken  # it still runs
+        if code >= 0:
+            raise ElasticError(
+                f"loading process {server} has ended (exit code {code})", "see its last words"
+            ) from None
+        calm, self._batches[server] = self._batches[server] >= CALM_BATCHES, 0
+        self._ends[server] = 1 if calm else self._ends[server] + 1
+        what = f"loading process {server} was ended by {_name(-code)}"
+        if self._ends[server] > FORKED_AGAIN:
+            raise _ended_again(what, self._ends[server]) from None
+        _tell(f"{what}; another one takes its place")
+
+    def _end_too(self, error: NurseryError) -> NoReturn:
+        """Nobody can be forked any more: a run starts a worker again that a signal has ended."""
+        if self._is_worker:
+            _tell(f"{error}; this worker ends, and is started again")
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise error
 
 
-def _serve(training: int, connection: Connection, source: Source, turn: Any, number: int) -> None:
+def _tell(line: str) -> None:
+    print(f"elastic: {line}", file=sys.stderr, flush=True)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the real-time signals
+        return f"signal {number}"
+
+
+def _ended_again(what: str, count: int) -> ElasticError:
+    return ElasticError(
+        f"{what} {count} times, with less than {CALM_BATCHES} batches from each time to the next",
+        "SIGKILL: the node is short of memory, use fewer num_workers or ask for more (--mem); SIGBUS: "
+        "/dev/shm is full; SIGSEGV and others: a library of the data set fails, try num_workers=0",
+    )
+
+
+def _serve(parent: int, connection: Connection, source: Source, turn: Any, number: int) -> None:
     """A loading process: until its training ends it."""
-    die_with_parent(training)
+    die_with_parent(parent)
+    keep_to_ourselves(os.environ)
     # Slurm's SIGTERM reaches us, too; the training still finishes its step, with our batches.
     for ignored in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
     torch.set_num_threads(1)
-    while True:
-        asked, piece, mark = connection.recv()
-        if asked == turn.value:
-            _send(connection, (asked, piece, _attempt(source, piece, mark, number)))
+    with contextlib.suppress(EOFError, ConnectionError):  # the training has ended, and we shall, too
+        while True:
+            asked, piece, mark = connection.recv()
+            if asked == turn.value:
+                _send(connection, (asked, piece, _attempt(source, piece, mark, number)))
 
 
 def _send(connection: Connection, answer: tuple[int, Piece, Loaded | ExceptionWrapper]) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lone_training import File, Noisy, train
+from lone_training import File, Noisy, Readings, train
 from pid_namespace import in_a_pid_namespace
 
-from hpctools.elastic.loading import AHEAD, Loaded, LoadingProcesses, Mark, _serve
+from hpctools.elastic import loading as module
+from hpctools.elastic.loading import AHEAD, SHARED_BYTES, Loaded, LoadingProcesses, Mark, _serve
+from hpctools.elastic.nursery import NurseryError
+from hpctools.elastic.own_run import RUN_DIR, WORKER
 from hpctools.elastic.pieces import Piece
 from hpctools.elastic.sampling import Cursor
 from hpctools.errors import ElasticError
@@ -43,9 +48,20 @@ class Telling:
     def load(self, piece: Piece, mark: Mark | None) -> Loaded:
         if piece.number == 66:
             raise ValueError("no such file")
+        if piece.number == 77:
+            os._exit(3)
         if piece.number == 99:
             os.kill(os.getpid(), signal.SIGKILL)
         return Loaded((os.getpid(), piece.number, mark), 1)
+
+
+class Environment:
+    """Tells what it knows of a run."""
+
+    is_sticky = False
+
+    def load(self, piece: Piece, mark: Mark | None) -> Loaded:
+        return Loaded([name for name in os.environ if name in (RUN_DIR, WORKER)], 1)
 
 
 def endless(first: Piece) -> Iterator[tuple[Piece, Mark | None]]:
@@ -91,9 +107,176 @@ def test_the_processes_end_with_the_training() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
-def test_a_killed_process_is_said(loading: LoadingProcesses) -> None:
-    with pytest.raises(ElasticError, match=r"loading process [01] has ended \(exit code -9\)"):
+def test_what_is_killed_again_and_again_is_said(loading: LoadingProcesses) -> None:
+    """Not for ever: a sample may be larger than the memory, or a library fail for it."""
+    with pytest.raises(ElasticError, match=r"process [01] was ended by SIGKILL 4 times, .* short of memory"):
         loading.load(piece(99))
+
+
+def test_a_process_that_ends_by_itself_is_the_scripts_fault(loading: LoadingProcesses) -> None:
+    with pytest.raises(ElasticError, match=r"process [01] has ended \(exit code 3\); see its last words"):
+        loading.load(piece(77))
+
+
+def test_some_that_are_killed_now_and_then_are_replaced_for_ever(
+    loading: LoadingProcesses, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "CALM_BATCHES", 10)
+    killed = set()
+    for number in range(100, 280):
+        pid, *said = loading.load(piece(number)).batch
+        assert said == [number, Mark(0, number, None)]
+        if number % 30 == 11:
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+    assert len(killed) == 6
+    assert (
+        len(re.findall("process [01] was ended by SIGKILL; another one takes", capfd.readouterr().err)) == 6
+    )
+
+
+class Large:
+    """Makes batches that go through shared memory, which the receiver asks their maker for."""
+
+    is_sticky = False
+
+    def load(self, piece: Piece, mark: Mark | None) -> Loaded:
+        return Loaded((os.getpid(), torch.full((SHARED_BYTES,), float(piece.number))), 1)
+
+
+def test_what_was_made_and_is_lost_with_its_maker_is_made_again() -> None:
+    loading = LoadingProcesses(Large(), endless, 2)
+    try:
+        for number in range(40):
+            pid, batch = loading.load(piece(number)).batch
+            assert torch.equal(batch, torch.full((SHARED_BYTES,), float(number)))
+            if number in (3, 20):
+                os.kill(pid, signal.SIGKILL)
+    finally:
+        loading.close()
+
+
+def kill_ourselves_once(marker: Path) -> None:
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Dying(Noisy):
+    """Kills who loads some of the samples, each once."""
+
+    def __init__(self, markers: Path) -> None:
+        super().__init__()
+        self.markers = markers
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
+        if index in (7, 8, 33):
+            kill_ourselves_once(self.markers / str(index))
+        return super().__getitem__(index)
+
+
+class DyingReadings(Readings):
+    """A stream that does the same, and tells where it goes on."""
+
+    markers: Path
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        super().load_state_dict(state)
+        with (self.markers / "places").open("a") as file:
+            print(self._place, file=file)
+
+    def __next__(self) -> tuple[int, torch.Tensor]:
+        number, inputs = super().__next__()
+        if number in (22, 32, 1036):
+            kill_ourselves_once(self.markers / str(number))
+        return number, inputs
+
+
+class DyingFile(File):
+    """A data set of such streams."""
+
+    def __init__(self, markers: Path) -> None:
+        super().__init__()
+        self.markers = markers
+
+    def shard(self, index: int, of: int) -> Readings:
+        stream = DyingReadings(index, of, self.length)
+        stream.markers = self.markers
+        return stream
+
+
+class DyingWhole:
+    """The samples one after the other, as of an IterableDataset."""
+
+    def __init__(self, markers: Path) -> None:
+        self.samples = Dying(markers)
+
+    def __iter__(self) -> Iterator[tuple[int, torch.Tensor]]:
+        yield from (self.samples[each] for each in range(self.samples.length))
+
+
+@pytest.mark.parametrize("dataset", [Dying, DyingFile, DyingWhole])
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_killed_processes_change_nothing(dataset: Any, mode: str, tmp_path: Path) -> None:
+    """No sample comes twice, none is lost, and all numbers are the same."""
+    undisturbed, markers = tmp_path / "undisturbed", tmp_path / "markers"
+    for each in (undisturbed, markers):
+        each.mkdir()
+    (markers / "places").touch()
+    for number in (7, 8, 22, 32, 33, 1036):
+        (undisturbed / str(number)).touch()
+    fed, losses, weights = train(dataset(undisturbed), mode=mode)
+    others = train(dataset(markers), mode=mode, num_workers=2)
+    assert others[:2] == (fed, losses)
+    assert all(torch.equal(*pair) for pair in zip(others[2], weights, strict=True))
+    assert len(list(markers.iterdir())) == 4
+    if dataset is DyingFile:
+        places = [int(place) for place in (markers / "places").read_text().split()]
+        assert len(places) >= 3, "streams go on from where they stood"
+        assert min(places) > 0
+
+
+def nursery_is_killed() -> None:
+    """In a process of its own, which may be ended by it."""
+    loading = LoadingProcesses(Telling(), endless, 2)
+    loading.load(piece(0))
+    loading._nursery._process.kill()
+    loading._nursery._process.join()
+    try:
+        for number in range(1, 10):
+            loading.load(piece(number))
+    except NurseryError as error:
+        print(error)
+    loading.close()
+
+
+def test_who_forks_them_is_killed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """A worker ends in the same way, and is started again for that; a training by itself is told why."""
+    context = multiprocessing.get_context("fork")
+    codes = []
+    for _ in ("alone", "a worker"):
+        process = context.Process(target=nursery_is_killed)
+        process.start()
+        process.join(60)
+        codes.append(process.exitcode)
+        monkeypatch.setenv("HPCTOOLS_RUN_DIR", "/r")
+    told = capfd.readouterr()
+    assert codes == [0, -signal.SIGKILL]
+    assert "forks loading processes has ended (exit code -9), and all of them" in told.out
+    assert "with it; -9: the node may be short of memory" in told.err
+    assert "this worker ends, and is started again" in told.err
+
+
+def test_loading_processes_are_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a data set starts in them is none either."""
+    monkeypatch.setenv("HPCTOOLS_RUN_DIR", "/r")
+    monkeypatch.setenv("HPCTOOLS_WORKER", "b0.0.0")
+    loading = LoadingProcesses(Environment(), endless, 1)
+    try:
+        assert loading.load(piece(0)).batch == []
+    finally:
+        loading.close()
+    assert os.environ["HPCTOOLS_RUN_DIR"] == "/r"
 
 
 ALONE = """
