@@ -7,6 +7,8 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -31,9 +33,12 @@ parser.add_argument("--raise-at", type=int, help="every worker raises in this st
 parser.add_argument("--same-start", action="store_true", help="all workers begin with the same weights")
 parser.add_argument("--without", type=int, help="this step's batch is left out")
 parser.add_argument("--hold-lock", choices=("start", "step"), help="all but b0 hold Python's lock then")
+parser.add_argument("--num-workers", type=int, default=0)
+parser.add_argument("--child", type=Path, help="a program that a worker starts in step 8, and submits then")
 parser.add_argument("--chatty", type=Path, help="replicas print 4 MiB in a step once this file exists")
 args = parser.parse_args()
 
+inherited = dict(os.environ)
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
 is_replica = worker.startswith("r")
 if args.raise_at_import or (args.replica_raises and is_replica):
@@ -103,6 +108,13 @@ def chat() -> None:
         args.chatty = None
 
 
+def start_child() -> None:
+    """As a script does, and as a job that was submitted from within this one."""
+    for environ in (None, {**inherited, "SLURM_JOB_ID": "4711"}):
+        done = subprocess.run([sys.executable, args.child], env=environ, capture_output=True, text=True)
+        note(child=done.stdout.split(), code=done.returncode, errors=done.stderr)
+
+
 # Workers begin with different weights: only the state that they receive can make them the same.
 torch.manual_seed(1 if args.same_start or worker in ("lone", "b0.0.0") else os.getpid())
 model = Model()
@@ -117,6 +129,7 @@ loader = elastic.Loader(
     seed=7,
     shards=12,
     scheduler=scheduler,
+    num_workers=args.num_workers,
     checkpoint=None if args.save_every is None else elastic.Checkpoint(args.checkpoints, 0, args.save_every),
 )
 if args.hold_lock == "start" and not worker.startswith("b0"):
@@ -128,6 +141,9 @@ for epoch in range(args.epochs):
         note(fed=indices.tolist(), step=loader.step, epoch=epoch, rank=loader.rank, of=loader.world_size)
         pause(len(inputs))
         chat()
+        if args.child is not None and loader.step == 8 and loader.rank == 0:
+            start_child()
+            args.child = None
         if args.hold_lock == "step" and not worker.startswith("b0") and loader.step == 8:
             args.hold_lock = hold_lock(5.0)
         loss = nn.functional.mse_loss(model(inputs), targets)
