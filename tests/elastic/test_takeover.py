@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ledger_run import LedgerRun, training
 
+from hpctools.elastic.recovery.settings import EXIT_GOES_ON
 from tests.elastic.test_run import DELAY, OPTIONS, STEPS, assert_same_result, lone
 
 __all__ = ["lone"]
@@ -237,7 +238,7 @@ def test_a_drained_node_of_a_baseline_that_the_run_needs_leaves_when_another_is_
         run.wait_for_world(2)
         (run.queue / "n2.drain").write_text("fan")
         run.wait(lambda: "n2" in {event.detail["node"] for event in run.events("left")})
-        run.wait(lambda: all(agent.poll() == 0 for agent in run.agents[:2]))
+        run.wait(lambda: [agent.poll() for agent in run.agents[:2]] == [EXIT_GOES_ON] * 2)
         run.wait_for_steps(3)
         hurry.touch()
         assert run.end() == 0, run.story()
