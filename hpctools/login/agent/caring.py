@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from hpctools.errors import CommandTimeout, HpctoolsError
 from hpctools.login.agent.accounts import user_name
+from hpctools.login.agent.limited import remember, remembered
 from hpctools.login.agent.pausing import Pause
 from hpctools.login.agent.processes import Process
 from hpctools.login.agent.reminding import Notice
@@ -56,7 +56,9 @@ class Carer:
         self._care, self._slices, self._tell, self._exempt = care, slices, tell, exempt
         self._memory = memory
         self._standings: dict[int, Standing] = {}
-        self._told: dict[int, Limits | None] = {}  # None: what an earlier agent told, and nobody could lift
+        # None: unknown, as what an earlier agent told, and what was begun and nobody knows how it ended.
+        self._told: dict[int, Limits | None] = {}
+        self._wanted: set[int] = set()  # whom the last look wanted limited
         self._reasons: dict[int, tuple[float, int, str]] = {}
         self._theirs: Mapping[int, Sequence[Process]] = {}
         self.penalties = 0
@@ -67,7 +69,8 @@ class Carer:
         if seconds <= 0:
             return
         if not self._pause.lasts(self._monotonic()):
-            self._lift([uid for uid, told in self._told.items() if told is None])
+            self._lift_unknown()
+        self._wanted.clear()
         self._theirs = _by_person(after.processes)
         found = usage(before.processes, after.processes, seconds, self._care.ignored)
         people = {
@@ -129,6 +132,11 @@ class Carer:
 
     def _limit(self, uid: int, wanted: Limits, processes: Iterable[Process]) -> bool:
         is_told = wanted == self._told.get(uid, Limits())
+        if wanted != Limits():
+            self._wanted.add(uid)
+        elif uid in self._told and self._told[uid] is None:
+            # Lifted at the next look; who was told of a limit hears then that it is over.
+            return not self._standings.get(uid, Standing()).level
         if is_told and (self._slices.adopts or wanted == Limits()):
             return True
         # Of all processes, for each person: only where they have to be put into the limit one by one.
@@ -148,6 +156,10 @@ class Carer:
         """
         if self._pause.lasts(self._monotonic()) or self._monotonic() > self._set_until:
             return False
+        if wanted != self._told.get(uid, Limits()):
+            # What fails, or is broken off by a kill, may count all the same, now or later.
+            self._told[uid] = None
+            self._remember()
         try:
             self._slices.limit(uid, wanted, theirs)
         except CommandTimeout as error:
@@ -161,15 +173,22 @@ class Carer:
 
     def release(self) -> None:
         """Lift all limits, also those that an agent before this one left; for its beginning and end."""
-        self._lift(sorted({*self._told, *self._remembered()}))
+        self._lift(sorted({*self._told, *remembered(self._memory), *self._slices.left()}))
         self._remember()
+
+    def _lift_unknown(self) -> None:
+        """Lift what nobody knows, all in one go; whoever is to be limited is soon set anew."""
+        unknown = [uid for uid, told in self._told.items() if told is None and uid not in self._wanted]
+        if unknown:
+            self._lift(unknown)
+            self._remember()
 
     def _lift(self, uids: Sequence[int]) -> None:
         """Lift all limits of these; what stays is lifted at the next look, or by the next agent."""
         failed = self._slices.lift(uids)
         for uid in uids:
             if uid in failed:
-                self._told.setdefault(uid, None)
+                self._told[uid] = None
             else:
                 self._told.pop(uid, None)
         hung = next((error for error in failed.values() if isinstance(error, CommandTimeout)), None)
@@ -179,13 +198,8 @@ class Carer:
             if not isinstance(error, CommandTimeout):
                 _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
 
-    def _remembered(self) -> Sequence[int]:
-        return _remembered(self._memory) if self._memory is not None else ()
-
     def _remember(self) -> None:
-        limited = sorted(uid for uid, limit in self._told.items() if limit != Limits())
-        if self._memory is not None:
-            _remember(self._memory, limited)
+        remember(self._memory, (uid for uid, limit in self._told.items() if limit != Limits()))
 
     def _forget(self, processes: Iterable[Process]) -> None:
         """Who comes back has processes that are in no limit, unless the limit adopts them: that one is kept.
@@ -239,25 +253,7 @@ def lift_left(slices: Slices, memory: Path) -> None:
     Args:
         memory: as of `Carer`.
     """
-    failed = slices.lift(_remembered(memory))
+    failed = slices.lift(sorted({*remembered(memory), *slices.left()}))
     for uid, error in failed.items():
         _log.error("the limits of %s cannot be lifted: %s", user_name(uid), error)
-    _remember(memory, sorted(failed))
-
-
-def _remembered(memory: Path) -> Sequence[int]:
-    try:
-        found = json.loads(memory.read_text())
-    except (OSError, ValueError):
-        return []
-    return [uid for uid in found if isinstance(uid, int)] if isinstance(found, list) else []
-
-
-def _remember(memory: Path, limited: Sequence[int]) -> None:
-    if sorted(_remembered(memory)) == limited:
-        return
-    try:
-        memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        memory.write_text(json.dumps(limited) + "\n")
-    except OSError as error:
-        _log.error("should this agent be killed, nobody will know whom it has limited: %s", error)
+    remember(memory, failed)

@@ -51,6 +51,10 @@ class Slices(Protocol):
         """Lift all limits of these people; of whom it cannot be done, and why."""
         ...
 
+    def left(self) -> Collection[int]:
+        """Whom this agent, or one before it, has limited, as far as that can be seen."""
+        ...
+
     def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
         """Those of a person's processes that their limits do not reach, and that are in no job of Slurm's."""
         ...
@@ -115,6 +119,12 @@ class SystemdSlices:
         except (HpctoolsError, OSError) as error:
             failed |= dict.fromkeys(changed, error)
         return failed
+
+    def left(self) -> Collection[int]:
+        """See `Slices`: who has a file of our own, which is there before the limit is, and after it."""
+        ours = [file for name in (_PINNED, _UNREAD) for file in self.control.glob(f"user-*.slice.d/{name}")]
+        people = {each.parent.name.removeprefix("user-").removesuffix(".slice.d") for each in ours}
+        return sorted(int(uid) for uid in people if uid.isdecimal())
 
     def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
         """See `Slices`; of Session Manager's sessions logind knows nothing, so they stay in its service."""
@@ -239,6 +249,10 @@ class CgroupTwo:
         """See `Slices`."""
         return _lifted_each(self, uids)
 
+    def left(self) -> Collection[int]:
+        """See `Slices`; folders stay, whoever is limited."""
+        return ()
+
     def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
         """See `Slices`; all are put there."""
         return ()
@@ -269,6 +283,10 @@ class CgroupOne:
     def lift(self, uids: Iterable[int]) -> Mapping[int, Exception]:
         """See `Slices`."""
         return _lifted_each(self, uids)
+
+    def left(self) -> Collection[int]:
+        """See `Slices`; folders stay, whoever is limited."""
+        return ()
 
     def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
         """See `Slices`; all are put there."""

@@ -45,6 +45,9 @@ class FakeSlices:
     def outside(self, uid: int, processes: Iterable[Process]) -> tuple[Process, ...]:
         return tuple(each for each in processes if each.pid in self.missed)
 
+    def left(self) -> tuple[int, ...]:
+        return ()
+
     def limit(self, uid: int, limits: Limits, processes: Iterable[Process]) -> None:
         self.asked += 1
         if self.hangs:
