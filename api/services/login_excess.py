@@ -19,7 +19,18 @@ from hpctools.login.names import EVERYBODYS
 ASKS_NOBODY = "ssm"
 """The kind of such sessions."""
 
+_SPARE = update(LEASES).where(LEASES.c.id == bindparam("lease"), LEASES.c.why != "")
+_SPARE = _SPARE.values(ending=False, why="")
 _END = update(LEASES).where(LEASES.c.id == bindparam("lease")).values(ending=True, why=bindparam("words"))
+
+
+def spare(moment: Moment, leases: Iterable[int]) -> None:
+    """Have those stay that were too many: their owner turned out to be somebody else, or to have no limit.
+
+    What somebody asked to end does end.
+    """
+    for each in leases:
+        moment.execute(_SPARE, {"lease": each})
 
 
 def end_excess(moment: Moment, rules: Rules, fresh: Iterable[Any]) -> None:

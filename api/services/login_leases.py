@@ -253,7 +253,7 @@ def ask_to_end(store: LoginStore, books: Engine, session: Session, by: Principal
     with writing(books) as trail:
         audit.record(trail, by, "login.end", f"session {session.id}", what, None, at=now)
     with store.writing() as moment:
-        moment.execute(update(LEASES).where(LEASES.c.id == session.id).values(ending=True))
+        moment.execute(update(LEASES).where(LEASES.c.id == session.id).values(ending=True, why=""))
 
 
 def lease_row(

@@ -18,7 +18,7 @@ from api.db.login_store import LoginStore, Moment
 from api.services import audit
 from api.services.login_administrators import remember, told_of
 from api.services.login_agents import former_agents, is_of_another_machine
-from api.services.login_excess import ASKS_NOBODY, end_excess
+from api.services.login_excess import ASKS_NOBODY, end_excess, spare
 from api.services.login_forgetting import forget_the_silent, moved
 from api.services.login_leases import PLACED, SSM, TMUX, Asked, lease_row, place_claim
 from api.services.login_nodes import drain_of
@@ -223,6 +223,7 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any],
     # The node knows groups, which whoever opened the lease did not.
     risen = [row.id for claim, row in known.items() if not row.administrator and _is_one(told.get(claim))]
     _set(moment, risen, administrator=True)
+    spare(moment, [row.id for row in known.values() if _is_spared(row, told.get(row.claim))])
     _put_right(moment, rules, known.values())
     remember(moment, told_of((each for each in report.sessions if each.kind != TMUX), rules.administrators))
     expires = moment.now + rules.lease_seconds
@@ -242,6 +243,13 @@ def _is_anothers(row: Any, session: OpenSession) -> bool:
     if row.kind != SSM or session.kind != SSM:
         return False
     return session.user not in (row.user, EVERYBODYS) and not is_nameless(session.user)
+
+
+def _is_spared(row: Any, session: OpenSession | None) -> bool:
+    """Whether a session ends for a limit that its node's word of its owner has lifted, or made another's."""
+    if session is None or not (row.ending and row.why):
+        return False
+    return session.administrator or _is_anothers(row, session)
 
 
 def _owned(node: str, session: OpenSession, rules: Rules) -> dict[str, Any]:

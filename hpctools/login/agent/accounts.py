@@ -21,10 +21,16 @@ class Answers(Generic[Key, Value]):
     Args:
         ask: raises KeyError where it does not know, or is away; ValueError for what can be no account's.
         monotonic: seconds, never going back.
+        holds: seconds for which an answer is believed.
     """
 
-    def __init__(self, ask: Callable[[Key], Value], monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._ask = ask
+    def __init__(
+        self,
+        ask: Callable[[Key], Value],
+        monotonic: Callable[[], float] = time.monotonic,
+        holds: float = HOLDS_SECONDS,
+    ) -> None:
+        self._ask, self._holds = ask, holds
         self._monotonic = monotonic
         self._said: dict[Key, tuple[Value, float]] = {}
 
@@ -41,7 +47,7 @@ class Answers(Generic[Key, Value]):
             found = said[0]
         if len(self._said) >= _MOST:
             self._said.clear()  # people who make up names are to fill no memory
-        self._said[key] = found, now + HOLDS_SECONDS
+        self._said[key] = found, now + self._holds
         return found
 
 

@@ -60,6 +60,7 @@ class Agent:
         standing: what it said last.
         ends: hears from the kernel of sessions that end; they are seen by the next look when None.
         drain_notice: seconds for which people are still taken after a drain has begun.
+        unsure: of whom nobody knows whether they are exempt: what they have just begun is left alone.
         sessions_per_user: that one person may have here while the service is away; no limit when None.
     """
 
@@ -77,6 +78,7 @@ class Agent:
     standing: Standing = "open"
     drain_notice: float = 0.0
     sessions_per_user: int | None = None
+    unsure: Callable[[str], bool] = lambda user: False
     ended: int = 0
     wake: Event = field(default_factory=Event)
     claims: Claims = field(default_factory=Claims)
@@ -181,7 +183,7 @@ class Agent:
         limit, is_away = self.sessions_per_user, self.reporter.silent_since is not None
         if limit is not None and is_away and before is not None and not self.hands.lifts_limits():
             known = {session.key for session in before.sessions} - self._unasked
-            fresh = too_many(known, sample.sessions, limit, self.exempt)
+            fresh = too_many(known, sample.sessions, limit, self._is_spared)
             for session in fresh:
                 if session.key not in self._unasked:
                     self._say(session, farewell(self.name, limit))
@@ -196,7 +198,7 @@ class Agent:
         if before is not None and self.drain_file.now.draining and not self.hands.lifts_limits():
             seen = {session.key for session in before.sessions} - self._turned_away
             known = seen | self._farewells | self._unasked  # these are ended already
-            fresh = turned_away(known, sample, self._was_drained(sample.at), self.exempt)
+            fresh = turned_away(known, sample, self._was_drained(sample.at), self._is_spared)
         for session in fresh:
             if session.key not in self._turned_away:
                 words = refusal(self.name, self.drain_file.now)
@@ -205,6 +207,9 @@ class Agent:
                 self.ended += 1
                 _log.info("ended %s of %s, which began on the drained node", session.key, session.user)
         self._turned_away = frozenset(session.key for session in fresh)
+
+    def _is_spared(self, user: str) -> bool:
+        return self.exempt(user) or self.unsure(user)
 
     def _was_drained(self, at: float) -> Callable[[float], bool]:
         """Whether the door refused people already, so many seconds before a moment."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hpctools.errors import UnreachableError
 from hpctools.login.agent import address
-from hpctools.login.agent.administrators import administrator_check
+from hpctools.login.agent.administrators import AdministratorCheck
 from hpctools.login.agent.agent import Agent, Ended
 from hpctools.login.agent.caring import Carer, lift_left
 from hpctools.login.agent.door import Door
@@ -67,7 +67,7 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         # What one said that the site no longer has: nobody could take it back.
         with suppress(OSError):
             drains.hear(service=Word())
-    administrators = administrator_check(settings.administrators)
+    administrators = AdministratorCheck(settings.administrators)
     agent = Agent(
         name,
         Policy(settings.balance_on, most_sessions=settings.most_sessions),
@@ -81,6 +81,7 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         settings.idle,
         drain_notice=settings.drain_notice,
         sessions_per_user=settings.sessions_per_user,
+        unsure=administrators.is_unsure,
     )
     if settings.sshd_port:
         agent.own_sshd = OwnSshd(Knock(settings.sshd_port, time.monotonic).ask)

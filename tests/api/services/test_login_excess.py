@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
+from api.auth.principal import Principal
 from api.db.login_store import LoginStore
 from api.services.login_administrators import REMEMBERED_SECONDS
-from api.services.login_leases import sessions
+from api.services.login_leases import ask_to_end, find, sessions
 from api.services.login_reports import Answer, OpenSession
 from api.services.login_rules import Rules
 from hpctools.login.limits import Refused
@@ -97,9 +98,6 @@ def test_who_comes_by_ssh_was_asked_for_and_is_not_ended(desk: Desk) -> None:
 
 
 def test_who_wanted_their_session_ended_is_told_nothing_and_gets_no_lease_for_it(desk: Desk) -> None:
-    from api.auth.principal import Principal
-    from api.services.login_leases import ask_to_end, find
-
     desk.report("login-1", fresh("uni-1"))
     (number,) = (each.id for each in sessions(desk.store, {"nlp1"}))
     found = find(desk.store, number)
@@ -122,6 +120,36 @@ def test_a_lease_learns_from_its_node_that_its_owner_is_an_administrator(desk: D
     assert [each.administrator for each in sessions(desk.store, {"nlp1"})] == [True] * 3
     assert desk.open("login-2", "uni-4", kind="ssm") is None
     assert desk.audited() == [("node", "login.administrator", "nlp1")] * 3
+
+
+def test_who_was_one_too_many_stays_when_they_turn_out_to_be_an_administrator(desk: Desk) -> None:
+    """Their node's directory did not know it for a moment: no later report took that back."""
+    assert (desk.open("login-1", "1-1"), desk.open("login-2", "2-1")) == (None, None)
+    assert desk.report("login-3", fresh("uni-3")).end == ("uni-3",)
+    told = desk.report("login-3", fresh("uni-3", administrator=True))
+    assert (told.end, dict(told.tell)) == ((), {})
+    assert desk.open("login-3", "uni-3", kind="ssm") is None
+    assert [each.ending for each in sessions(desk.store, {"nlp1"})] == [False] * 3
+    assert desk.report("login-3", fresh("uni-3")).end == ()
+
+
+@pytest.mark.parametrize("first", ["too many", "asked"])
+def test_what_somebody_asked_to_end_ends_whoever_its_owner_is(desk: Desk, first: str) -> None:
+    for claim in ("1-1", "2-1") if first == "too many" else ():
+        desk.open("login-1", claim)
+    desk.report("login-3", fresh("uni-3"))
+    found = find(desk.store, max(each.id for each in sessions(desk.store, {"nlp1"})))
+    assert found is not None
+    assert (found.claim, found.ending) == ("uni-3", first == "too many")
+    ask_to_end(desk.store, desk.books, found, Principal("nlp1", ()), 5)
+    told = desk.report("login-3", fresh("uni-3", administrator=True))
+    assert (told.end, dict(told.tell)) == (("uni-3",), {})
+
+
+def test_who_was_one_too_many_for_another_account_stays_as_their_own(desk: Desk) -> None:
+    assert (desk.open("login-1", "1-1"), desk.open("login-2", "2-1")) == (None, None)
+    assert desk.report("login-3", fresh("uni-3")).end == ("uni-3",)
+    assert desk.report("login-3", fresh("uni-3", "nlp2")).end == ()
 
 
 def test_administrators_by_group_get_in_when_their_department_is_full(desk: Desk) -> None:

@@ -173,3 +173,23 @@ def test_who_is_there_when_an_agent_begins_anew_stays(tmp_path: Path) -> None:
     for at in (0.0, 10.0):
         course.look(at, *managed(300, -5.0))
     assert course.hands.ended == []
+
+
+def test_of_whom_the_directory_says_nothing_now_is_not_ended(course: Course) -> None:
+    """It restarts, and who comes to repair the node is an administrator by a group of it."""
+    unsure = [True]
+    course.agent.unsure = lambda user: unsure[0]
+    late, later = managed(300, 15.0), managed(400, 32.0, BIN)
+    course.look(20.0, *late)
+    course.look(30.0, *late)
+    unsure[0] = False
+    course.look(40.0, *late, *later)
+    course.look(50.0, *late, *later)
+    assert (course.hands.ended, course.told_at("pts/400")) == (["uni-400a"], [WORDS])
+
+
+def test_who_was_told_stays_when_nobody_is_sure_any_more(course: Course) -> None:
+    course.look(20.0, *managed(300, 15.0))
+    course.agent.unsure = lambda user: True
+    course.look(30.0, *managed(300, 15.0))
+    assert course.hands.ended == []

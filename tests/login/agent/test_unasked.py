@@ -76,12 +76,13 @@ def test_who_was_there_before_stays(tmp_path: Path) -> None:
     assert (begun.hands.told, begun.hands.ended) == ([], [])  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("why", ["the service answers", "limits are lifted", "no limit"])
+@pytest.mark.parametrize("why", ["the service answers", "limits are lifted", "no limit", "unsure"])
 def test_nobody_is_ended_where(tmp_path: Path, why: str) -> None:
     service = FakeService(TAKEN if why == "the service answers" else AWAY)
     many = tuple(each for pid in (100, 200, 300) for each in managed(pid))
     agent = made_agent(tmp_path, service=service, lifted=why == "limits are lifted")
     agent.sessions_per_user = None if why == "no limit" else 2
+    agent.unsure = lambda user: why == "unsure"
     agent.sampler = FakeSampler(sample(*many))  # type: ignore[assignment]
     agent.look()
     agent.look()
