@@ -137,6 +137,7 @@ async def put_report(desk: At, principal: LoginNode, node: NodeName, body: Repor
         why=answer.why,
         end=list(answer.end),
         tell=dict(answer.tell),
+        drained=answer.drained,
     )
     return written(told)
 

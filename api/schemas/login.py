@@ -216,10 +216,13 @@ class ReportOut(BaseModel):
         description="Sessions of a node that is silent for longer do not count.", examples=[30]
     )
     draining: bool = Field(description="By whomever: no new sessions, please.", examples=[False])
-    why: str = Field(description="Why it is drained.", examples=[""])
+    why: str = Field(description="Why, by the service's own word.", examples=[""])
     end: list[str] = Field(description="Claims of sessions that are to be ended.", examples=[[]])
     tell: dict[str, str] = Field(
         description="Why, for their owners, by claim: those that are too many.", examples=[{}]
+    )
+    drained: bool = Field(
+        description="By the service's own word, whatever is said on the node itself.", examples=[False]
     )
 
 

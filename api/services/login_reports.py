@@ -117,6 +117,7 @@ class Answer:
     Attributes:
         end: sessions that are to end, by their claims.
         tell: why, for their owners: those that are too many.
+        drained: by the service's own word; `draining` is also so by the node's, which `why` is not of.
         other: where the machine is that has told of this node since, when it was another agent's.
     """
 
@@ -125,6 +126,7 @@ class Answer:
     why: str = ""
     end: tuple[str, ...] = ()
     tell: Mapping[str, str] = field(default_factory=dict)
+    drained: bool = False
     other: str | None = None
 
 
@@ -155,7 +157,8 @@ def take(store: LoginStore, books: Engine, rules: Rules, report: Report, by: str
     _tell(store, books, report, [row for row in rows if row.administrator and not row.audited], lifted, by)
     end = tuple(row.claim for row in rows if row.ending)
     tell = {row.claim: row.why for row in rows if row.ending and row.why}
-    return Answer(True, said.draining or report.draining, said.why if said.draining else "", end, tell)
+    why = said.why if said.draining else ""
+    return Answer(True, said.draining or report.draining, why, end, tell, said.draining)
 
 
 def _without_excess(

@@ -153,8 +153,10 @@ class Agent:
         self.standing = standing
 
     def _obey(self, heard: Heard, sample: Sample) -> None:
-        # A node that is drained by a word of its own hears that back: nothing is known of the service's then.
-        if not (heard.draining and not heard.why and self.drain_file.now.here.draining):
+        if heard.drained is not None:
+            self._hear(service=Word(heard.drained, heard.why))
+        # Of an older service a node that is drained by its own word hears that back, and nothing else.
+        elif not (heard.draining and not heard.why and self.drain_file.now.here.draining):
             self._hear(service=Word(heard.draining, heard.why))
         here: list[tuple[Ended, str]] = [(each, each.user) for each in sample.sessions]
         ending = [each for each in [*here, *detached(sample.processes)] if each[0].key in heard.end]

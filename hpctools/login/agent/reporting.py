@@ -54,12 +54,14 @@ class Heard:
     Attributes:
         end: keys of sessions that are to be ended.
         tell: why, for their owners, by key; not for those who wanted it themselves.
+        drained: by the service's own word; None where an older service does not tell it.
     """
 
     draining: bool
     why: str
     end: tuple[str, ...]
     tell: Mapping[str, str] = field(default_factory=dict)
+    drained: bool | None = None
 
 
 class Reporter:
@@ -196,7 +198,9 @@ def _heard(answer: Mapping[str, Any]) -> Heard | None:
     if not answer["taken"]:
         return None
     tell = {key: str(why) for key, why in answer.get("tell", {}).items()}  # an older service tells none
-    return Heard(bool(answer["draining"]), str(answer["why"]), tuple(answer["end"]), tell)
+    own = answer.get("drained")
+    drained = None if own is None else bool(own)
+    return Heard(bool(answer["draining"]), str(answer["why"]), tuple(answer["end"]), tell, drained)
 
 
 def printable(origin: str) -> str:

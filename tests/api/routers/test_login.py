@@ -64,6 +64,7 @@ def test_a_node_reports_and_everybody_sees_it(sqlite_service: Any, agent: Any) -
         "why": "",
         "end": [],
         "tell": {},
+        "drained": False,
     }
     assert sqlite_service.client("cv").get("/v1/login/nodes").json() == {"nodes": [NODE], "former": []}
 
@@ -323,6 +324,7 @@ def test_a_drained_node_hears_of_it_and_gets_nobody(sqlite_service: Any, agent: 
         "why": "new kernel",
         "end": [],
         "tell": {},
+        "drained": True,
     }
     answer = admin.post("/v1/login/sessions", json={"user": "nlp1"})
     assert (answer.status_code, answer.json()["detail"]) == (

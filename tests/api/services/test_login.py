@@ -473,7 +473,8 @@ def test_drained_nodes_get_nobody(desk: Desk) -> None:
     nowhere = Nowhere("login-1, login-2 are being drained, and there is no other login node")
     assert desk.place("nlp2").found == nowhere
     # Also for a node that comes back after its drain, and for one that is new here.
-    assert desk.report("login-1") == Answer(True, draining=True)
+    assert desk.report("login-1") == Answer(True, draining=True, drained=True)
+    assert desk.report("login-2", draining=True) == Answer(True, draining=True), "by its own word alone"
     desk.report("login-3")
     assert isinstance(desk.place("nlp2").found, Nowhere)
     desk.drain("login-3", draining=False)
