@@ -102,6 +102,7 @@ _HEARD: _Words = {
     "end": Each(TEXT),
     "tell?": ByName(TEXT),
     "lease_seconds?": NUMBER,
+    "drained?": FLAG,
 }
 _VERSION: _Words = {
     "budget": {

@@ -45,7 +45,7 @@ PLACED = {
     "addresses": {"login-2": "10.0.0.6"},
 }  # fmt: skip
 HEARD = {"taken": True, "draining": False, "why": "", "end": ["1-2"], "tell": {"1-2": "too many"}}
-HEARD |= {"lease_seconds": 30}
+HEARD |= {"lease_seconds": 30, "drained": False}
 FORECAST = {"expected": "90.00", "low": "80", "high": "100.5", "covers_percent": 80, "days": 28}
 OUTLOOK = {
     "account": "nlp", "last": "2026-11-30", "spent": "40", "allowed": "100", "currency": "USD", "left": "60",
