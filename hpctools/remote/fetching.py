@@ -28,7 +28,8 @@ _LONGEST = 255
 """Bytes of a name that file systems take."""
 _TOGETHER = 1000
 _REQUEST_BYTES = 1 << 20
-"""Of paths in one request: the cluster takes no line of over 8 MiB, and JSON may make six bytes of one."""
+"""Characters of paths in one request: the cluster takes no line of over 8 MiB, and JSON may make six bytes of
+one."""
 _SAME_TIME = 0.001
 """Seconds; file systems round times."""
 

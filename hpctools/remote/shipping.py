@@ -15,6 +15,7 @@ from hpctools.remote.names import inner_path, is_id, new_id
 from hpctools.remote.names import shown as printable
 from hpctools.remote.receiving import MOST_FILES
 from hpctools.remote.uploading import uploads
+from hpctools.remote.wire import LARGEST_LINE, line_of
 from hpctools.slurm.sbatch_options import read_command_line
 from hpctools.submit import batch
 from hpctools.submit.intent import Intent, Invocation, read_intent, read_invocation
@@ -25,6 +26,8 @@ from hpctools.submit.script import python_target
 OURS = frozenset({"cluster", "upload", "submission"})
 SWITCHES = frozenset({"follow"})
 _CHUNK = 1 << 20
+_LINE = LARGEST_LINE - (1 << 12)
+"""Bytes of a request, beside which there is room for its id and the like."""
 _SBATCHS_OWN = ("it is sbatch itself that answers --usage and --autocomplete", "ask it on a login node")
 _NOT_FROM_AFAR = {
     "wait": ("--wait keeps the line open until the job ends", "use --follow, which survives a closed lid"),
@@ -196,8 +199,19 @@ def pack(
         "files": [each.offer() for each in files],
         "trial": bool(shown) or intent.effective("test-only") is not None,
     }
+    _refuse_a_long_request(request)
     name = wish.submission or new_id(intent.effective("job-name") or _name(intent, script))
     return Shipment(name, {**request, "id": name}, tuple(files))
+
+
+def _refuse_a_long_request(request: Mapping[str, Any]) -> None:
+    """A request is one line, and of one that is too long the cluster's side hears only that it has no end."""
+    if (size := len(line_of(request))) > _LINE:
+        told = f"{len(request['files'])} files' names, options and arguments take {size / 2**20:.1f} MiB"
+        raise UsageError(
+            f"{told}, and a submission may have {LARGEST_LINE >> 20} MiB of them",
+            "pack the files: tar czf data.tar.gz FOLDER",
+        )
 
 
 def _with_python(

@@ -14,7 +14,8 @@ VERSION = 1
 GREETING = b"\n@hpctools-remote 1\n"
 """What the cluster's side says first; what a shell's startup files print before it is skipped."""
 CHUNK = 256 * 1024
-_LARGEST_LINE = 8 << 20
+LARGEST_LINE = 8 << 20
+"""Bytes that every line may have. Longer ones the other side may not take, and it hangs up in the middle."""
 _LARGEST_PREFACE = 1 << 20
 
 
@@ -24,6 +25,15 @@ class WireError(Exception):
 
 class WireClosed(WireError):
     """The stream ended, or nothing came for too long."""
+
+
+def line_of(fields: Mapping[str, Any]) -> bytes:
+    """A message as it is sent, without its line end.
+
+    Letters stay letters: escaped, one of three bytes takes six. Names that are no UTF-8 come through as well.
+    """
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "surrogatepass")  # as json.loads reads bytes
 
 
 @dataclass(frozen=True)
@@ -62,8 +72,7 @@ class Wire:
     def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
         """Send a message."""
         stated = {**fields, "bytes": len(data)} if data else fields
-        line = json.dumps(stated, separators=(",", ":")).encode("ascii")
-        self.send(line + b"\n" + data)
+        self.send(line_of(stated) + b"\n" + data)
 
     def get(self) -> Message:
         """The next message.
@@ -113,7 +122,7 @@ class Wire:
         start = 0
         while (end := self._buffer.find(b"\n", start)) < 0:
             start = len(self._buffer)
-            if start > _LARGEST_LINE:
+            if start > LARGEST_LINE:
                 raise WireError("a line without end")
             self._more()
         line = bytes(self._buffer[:end])

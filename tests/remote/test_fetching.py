@@ -407,7 +407,7 @@ def test_a_long_list_comes_in_pieces(
 ) -> None:
     """All of it on one line was more than a line may have; an older cluster knows nothing else."""
     served.old = old
-    monkeypatch.setattr(wire, "_LARGEST_LINE", 100_000)
+    monkeypatch.setattr(wire, "LARGEST_LINE", 100_000)
     monkeypatch.setattr(wire, "CHUNK", 1000)
     monkeypatch.setattr(fetching, "_REQUEST_BYTES", 50_000)
     for number in range(0 if old else 2000):

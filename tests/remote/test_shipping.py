@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hpctools.errors import HpctoolsError, UsageError
+from hpctools.remote import shipping
 from hpctools.remote.shipping import Shipment, pack, read_wish
 
 JOB = "#!/bin/bash\n#SBATCH --job-name=fine\necho hello\n"
@@ -214,3 +215,14 @@ def test_a_link_to_a_folder_that_stays_here_is_told(here: Path) -> None:
     shipment = packed(here, "--upload", "data", "job.sh", said=said)
     assert asked(shipment)["files"] == ["job.sh", "data/a b.csv", "data/deep/c.csv"]
     assert [line.partition(" is not sent")[0] for line in said] == [str(here / "data/big")]
+
+
+def test_a_request_that_the_cluster_would_not_take_is_refused_here(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sent, and each time the cluster hung up in the middle: five attempts, for nothing."""
+    monkeypatch.setattr(shipping, "_LINE", 600)
+    assert len(packed(here, "job.sh").files) == 1
+    (here / "data" / ("n" * 200)).write_text("4\n")
+    with pytest.raises(UsageError, match=r"^4 files' names, .* may have 8 MiB of them; pack the files: tar"):
+        packed(here, "--upload", "data", "job.sh")

@@ -61,6 +61,15 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
         stream(line + b"\n", []).get()
 
 
+def test_a_submission_of_many_files_with_long_chinese_names_is_a_line_that_is_taken() -> None:
+    """Escaped, its ten thousand names are as long as no line may be."""
+    name = "\u8bad" * 130
+    files = [{"path": f"{name}/{number}", "digest": "0" * 64} for number in range(10_000)]
+    sent = bytearray()
+    Wire(lambda _: b"", sent.extend).put({"files": files})
+    assert stream(bytes(sent), []).get()["files"] == files
+
+
 def test_a_flood_without_a_greeting_is_given_up() -> None:
     with pytest.raises(WireError, match="megabyte"):
         stream(b"x" * (2 << 20), []).find_greeting()
