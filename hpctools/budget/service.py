@@ -195,8 +195,13 @@ def read_token(environment: Mapping[str, str]) -> str:
     stated = environment.get("HPCTOOLS_API_TOKEN", "").strip()
     if stated:
         return _printable(stated, "HPCTOOLS_API_TOKEN")
-    named = environment.get("HPCTOOLS_API_TOKEN_FILE")
-    return token_in(named or f"{environment.get('HOME', '/nonexistent')}/.hpctools/token")
+    return token_in(token_file(environment))
+
+
+def token_file(environment: Mapping[str, str]) -> str:
+    """The file that a token is looked for in: $HPCTOOLS_API_TOKEN_FILE, or ~/.hpctools/token."""
+    home = environment.get("HOME", "/nonexistent")
+    return environment.get("HPCTOOLS_API_TOKEN_FILE") or f"{home}/.hpctools/token"
 
 
 def token_in(file: str) -> str:

@@ -55,6 +55,11 @@ class Cluster:
             found["HPCTOOLS_API_TOKEN_FILE"] = re.sub("^~(?=/)", lambda _: home, self.token)
         return found
 
+    @property
+    def names_a_token(self) -> bool:
+        """Whether the token's file is stated, and not just where a token would be."""
+        return self.token not in ("", own_token(self.name))
+
     def line(self, word: str) -> str:
         """hp-submit with a word, for the login shell, whichever that is: csh and fish read it, too.
 
@@ -62,6 +67,11 @@ class Cluster:
         """
         stated = self.command or f"sh -c '{_LOOK}' {COMMAND}"
         return f"{stated} {word}"
+
+
+def own_token(name: str) -> str:
+    """Where the token of a cluster is, when there are several APIs and its file is not stated."""
+    return f"~/.hpctools/token-{quote(name, safe='')}"
 
 
 @dataclass(frozen=True)
@@ -167,10 +177,7 @@ def _with_tokens(known: Mapping[str, Cluster]) -> dict[str, Cluster]:
     """Where there are several APIs, each has a token of its own: no site gets to know another one's."""
     if len({each.api.rstrip("/") for each in known.values()} - {""}) < 2:
         return dict(known)
-    return {
-        name: replace(each, token=each.token or f"~/.hpctools/token-{quote(name, safe='')}")
-        for name, each in known.items()
-    }
+    return {name: replace(each, token=each.token or own_token(name)) for name, each in known.items()}
 
 
 def _cluster(name: str, value: Any, path: Path) -> Cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import json
+import os
 import ssl
 import threading
 import time
@@ -12,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
+from hpctools.budget.service import Service, find_service, token_file
+from hpctools.errors import UsageError
 from hpctools.login.placement import Node, Policy, rank
 from hpctools.remote.clusters import Cluster
 from hpctools.remote.names import is_host, shown
-from hpctools.submit.prices import Source, find_source
 
 SECONDS = 0.5
 """The longest that each step to an answer is waited for: a connection, TLS, the answer itself. Over a long
@@ -44,12 +46,32 @@ def asked(
 ) -> Callable[[], tuple[str, ...]]:
     """Begin to ask as `login_nodes` does; what comes back waits for the answer, and so is called late."""
     stated = cluster.login_nodes
-    source = find_source(cluster.asking(environment)) if cluster.api else None
+    source = _source(cluster, environment, tell) if cluster.api else None
     if source is None and len(stated) == 1:
         return lambda: stated
     who = user()
     question = _Question(source, who) if source else None
     return lambda: _ordered(stated, who, question.answer(tell) if question else (0, {}), tell)
+
+
+def _source(cluster: Cluster, environment: Mapping[str, str], tell: Callable[[str], None]) -> Service | None:
+    """The cluster's API, as hp-login finds it; None where it cannot be asked, and why is told.
+
+    Who has no token at all, and names none, has not asked for more than their own order.
+    """
+    asking = cluster.asking(environment)
+    try:
+        return find_service(asking, "write `api: https://HOST` into clusters.yaml")
+    except UsageError as error:
+        if _names_a_token(cluster, asking) or os.path.lexists(token_file(asking)):
+            tell(f"the site's API is not asked: {_plain(error)}; login nodes are tried in your own order")
+        return None
+
+
+def _names_a_token(cluster: Cluster, asking: Mapping[str, str]) -> bool:
+    """Whether somebody has said where the token is, or what."""
+    stated = cluster.names_a_token or (not cluster.token and asking.get("HPCTOOLS_API_TOKEN_FILE"))
+    return bool(stated or asking.get("HPCTOOLS_API_TOKEN"))
 
 
 def _ordered(
@@ -122,7 +144,7 @@ class _Question:
         since: when its present step began, of time.monotonic().
     """
 
-    def __init__(self, source: Source, user: str) -> None:
+    def __init__(self, source: Service, user: str) -> None:
         self.source = source
         self.found: _Answer = (0, "")
         self.since = time.monotonic()
@@ -147,7 +169,7 @@ class _Question:
         self.since = time.monotonic()
 
 
-def _answered(source: Source, user: str, step: Callable[[], None]) -> _Answer:
+def _answered(source: Service, user: str, step: Callable[[], None]) -> _Answer:
     headers = {"Authorization": f"Bearer {source.token}", "Content-Type": "application/json"}
     try:
         with closing(_connected(source, step)) as connection:
@@ -186,7 +208,7 @@ def _failure(status: int, answer: object) -> str:
     return f"gives no answer that makes sense (status {status})"
 
 
-def _connected(source: Source, step: Callable[[], None]) -> http.client.HTTPConnection:
+def _connected(source: Service, step: Callable[[], None]) -> http.client.HTTPConnection:
     """A connection to the service, over TLS where it is to be; each step on the way is told."""
     if source.scheme != "https":
         connection = http.client.HTTPConnection(source.host, timeout=_GIVEN_UP)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from bench.line import delayed
 from bench.tls import certificate
+from hpctools.budget.service import Service
 from hpctools.cli import remote_cluster
 from hpctools.errors import CommandError, UsageError
 from hpctools.login.placement import Node, Policy, rank
@@ -29,7 +30,6 @@ from hpctools.remote.identities import Person
 from hpctools.remote.names import is_host
 from hpctools.remote.placement import login_nodes
 from hpctools.remote.route import Road
-from hpctools.submit.prices import Source
 
 NODES = ("login1.uni.edu", "login2.uni.edu")
 OWN = NODES[::-1]
@@ -76,8 +76,13 @@ def api() -> Iterator[Api]:
     made.server.server_close()
 
 
+def token(file: Path, mode: int = 0o600, text: str = "secret") -> None:
+    file.write_text(f"{text}\n")
+    file.chmod(mode)
+
+
 def order(api: Api, folder: Path, url: str = "", said: list[str] | None = None) -> tuple[str, ...]:
-    (folder / "token").write_text("secret\n")
+    token(folder / "token")
     environment = {"HPCTOOLS_API_TOKEN_FILE": str(folder / "token"), "HOME": str(folder)}
     cluster = Cluster("uni", NODES, api=url or f"http://127.0.0.1:{api.server.server_port}")
     told = [] if said is None else said
@@ -114,14 +119,14 @@ def test_no_site_is_sent_the_token_of_another_one(api: Api, tmp_path: Path) -> N
     keys, file = tmp_path / ".hpctools", tmp_path / "clusters.yaml"
     keys.mkdir()
     for name in ("token", "token-uni", "lab.key", "token-new_uni", "token-new%2Funi"):
-        (keys / name).write_text(f"{name} secret\n")
+        token(keys / name, text=f"{name} secret")
     ours, environment = f"http://127.0.0.1:{api.server.server_port}", {"HOME": str(tmp_path)}
 
     def told(cluster: str, theirs: str, more: str = "") -> list[str]:
         file.write_text(CLUSTERS.format(nodes="login1", ours=ours, theirs=theirs, more=more))
         api.asked.clear()
         login_nodes(load(file).known[cluster], lambda: "nlp1", environment, lambda said: None)
-        return [token for _, token, _ in api.asked]
+        return [sent for _, sent, _ in api.asked]
 
     other = f"{ours}/lab"
     assert told("uni", ours) == told("lab", ours) == ["Bearer token secret"]
@@ -284,7 +289,7 @@ def test_the_answer_is_on_its_way_while_paramiko_is_loaded(
         assert api.came.wait(10), "the service was not asked yet"
         return Road(None, Person(None))
 
-    (tmp_path / "token").write_text("secret\n")
+    token(tmp_path / "token")
     monkeypatch.setenv("HPCTOOLS_API_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setattr(remote_cluster, "road", loading)
     api.answer = b'{"node": "login1", "others": ["login2"]}'
@@ -294,8 +299,48 @@ def test_the_answer_is_on_its_way_while_paramiko_is_loaded(
 
 
 def test_a_token_goes_nowhere_in_the_clear(api: Api, tmp_path: Path) -> None:
-    assert order(api, tmp_path, "http://api.uni.example") == OWN
+    said: list[str] = []
+    assert order(api, tmp_path, "http://api.uni.example", said) == OWN
     assert api.asked == []
+    assert said == [not_asked("a token is not sent to http://api.uni.example; use https://")]
+
+
+def not_asked(why: str) -> str:
+    return f"the site's API is not asked: {why}; login nodes are tried in your own order"
+
+
+def unasked(api: Api, folder: Path, stated: str = "", **environment: str) -> list[str]:
+    """What is said of an API that is not asked."""
+    url = f"http://127.0.0.1:{api.server.server_port}"
+    cluster = Cluster("uni", NODES, api=url, token=stated)
+    said: list[str] = []
+    given = {"HOME": str(folder), **environment}
+    assert login_nodes(cluster, lambda: "nlp1", given, said.append) == OWN
+    assert api.asked == []
+    return said
+
+
+def test_a_token_that_is_of_no_use_is_told(api: Api, tmp_path: Path) -> None:
+    """A mistyped name, or a file that others read, was passed over: nobody knew why the API did nothing."""
+    missing = f"cannot read the token in {tmp_path}/no.key: No such file or directory"
+    lacks = not_asked(f"{missing}; ask your administrator for one (mode 0600)")
+    assert unasked(api, tmp_path, "~/no.key") == [lacks]
+    assert unasked(api, tmp_path, HPCTOOLS_API_TOKEN_FILE=f"{tmp_path}/no.key") == [lacks]
+    (tmp_path / ".hpctools").mkdir()
+    usual = tmp_path / ".hpctools/token"
+    token(usual, 0o640)
+    open_to_all = not_asked(f"others can read the token in {usual}; chmod 600 {usual}")
+    assert unasked(api, tmp_path) == [open_to_all]
+    token(usual, text="")
+    empty = not_asked(f"there is no token in {usual}; ask your administrator for one")
+    assert unasked(api, tmp_path) == [empty]
+
+
+def test_who_has_no_token_and_names_none_is_told_nothing(api: Api, tmp_path: Path) -> None:
+    """The site may write `api` into a file for all; several APIs have places of their own for theirs."""
+    assert unasked(api, tmp_path) == []
+    elsewhere = {"HPCTOOLS_API_TOKEN_FILE": f"{tmp_path}/another-sites"}
+    assert unasked(api, tmp_path, "~/.hpctools/token-uni", **elsewhere) == []
 
 
 @pytest.mark.parametrize(
@@ -369,7 +414,7 @@ def test_a_cluster_is_a_name_or_a_host(tmp_path: Path) -> None:
         found.find("-oProxyCommand=x")
 
 
-SOURCE = Source("https", "api.uni.edu", "", "secret", Path("/nonexistent"))
+SERVICE = Service("https", "api.uni.edu", "", "secret")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["-F", "\ud800"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -390,7 +435,7 @@ def test_whatever_is_answered_only_hosts_come_of_it(status: int, word: str, valu
     answer = {**known, word: value} if word else value
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(placement, "find_source", lambda environment: SOURCE)
+        patched.setattr(placement, "find_service", lambda environment, where: SERVICE)
         patched.setattr(placement, "_answered", lambda source, user, step: (status, answer))
         found = login_nodes(Cluster("uni", NODES, api="https://api"), lambda: "u", {}, told.append)
     assert set(NODES) <= set(found)
