@@ -220,7 +220,9 @@ def name_service(cluster: Rig, port: int) -> None:
     )
     file.write_text(text)
     (cluster.home / ".hpctools").mkdir(exist_ok=True)
-    (cluster.home / ".hpctools/token").write_text("a-token\n")
+    token = cluster.home / ".hpctools/token"
+    token.touch(mode=0o600)
+    token.write_text("a-token\n")
 
 
 class _Places(BaseHTTPRequestHandler):
