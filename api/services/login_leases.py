@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Engine, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Engine, and_, bindparam, delete, func, insert, not_, or_, select, update
 
 from api.auth.principal import Principal
 from api.db.engine import writing
@@ -39,6 +39,7 @@ COUNTED = and_(_ALIVE, LEASES.c.kind.not_in((PLACED, TMUX)))
 """Sessions as limits see them, those of administrators among them; `now` is to be given."""
 
 
+_OWED = and_(LEASES.c.administrator, not_(LEASES.c.audited))
 _OWN = select(LEASES).where(LEASES.c.user == bindparam("user"))
 NEW = insert(LEASES).inline()
 """A row for what was asked: see `lease_row`."""
@@ -167,11 +168,12 @@ def _swept_seconds(rules: Rules) -> int:
 
 
 def close_lease(store: LoginStore, node: str, claim: str) -> bool:
-    """A session is over; whether it was known."""
+    """A session is over; whether it was known. One that the trail is still to have goes with a report."""
+    own = _own_claim(node, claim)
     with store.writing() as moment:
-        gone = moment.execute(delete(LEASES).where(_own_claim(node, claim)))
+        gone = moment.execute(delete(LEASES).where(own, not_(_OWED)))
         take_places(moment, node, -gone)
-        return gone > 0
+        return gone > 0 or bool(moment.rows(select(LEASES.c.id).where(own)))
 
 
 def own_of(user: str) -> Question:

@@ -210,7 +210,10 @@ def _reconcile(moment: Moment, rules: Rules, report: Report) -> tuple[list[Any],
     gone = [
         row.id
         for claim, row in known.items()
-        if claim not in told and (row.seen or row.opened_at <= looked or claim in report.gone)
+        if claim not in told
+        and (row.seen or row.opened_at <= looked or claim in report.gone)
+        # The trail may have been busy: what it is still to have goes once it does.
+        and (row.audited or not row.administrator)
     ]
     # Who came in without a lease, as the service did not answer, has arrived all the same.
     new = [session for claim, session in told.items() if claim not in known]

@@ -369,6 +369,23 @@ def test_books_that_are_busy_make_no_node_silent(desk: Desk) -> None:
     assert desk.audited() == told
 
 
+def test_an_administrators_session_stays_until_the_trail_has_it(desk: Desk) -> None:
+    """What ended while a reconciliation was at work was in no trail; others' sessions go at once."""
+    desk.report("login-1")
+    seen = (there("9-1", "nlp3", administrator=True), there("8-1", "nlp3", administrator=True), there("7-1"))
+    with ThreadPoolExecutor(1) as pool, writing(desk.books):
+        assert pool.submit(desk.report, "login-1", *seen).result(timeout=20).taken
+        assert close_lease(desk.store, "login-1", "8-1")
+        assert pool.submit(desk.report, "login-1").result(timeout=20).taken
+    assert (desk.audited(), desk.claims()) == ([], [])
+    assert sorted(desk.claims("nlp3")) == ["8-1", "9-1"]
+    desk.report("login-1")
+    assert desk.audited() == [("node", "login.administrator", "nlp3")] * 2
+    desk.report("login-1")
+    assert desk.claims("nlp3") == []
+    assert len(desk.audited()) == 2
+
+
 def test_limits_hold_when_everybody_comes_at_once(desk: Desk) -> None:
     """Twenty people, eight sessions each, all at the same time: two each."""
     wanted = [(f"user{number % 20}", f"login-{number % 4}", f"{number}-1") for number in range(160)]
