@@ -2,7 +2,9 @@
 
 Administrators are named in the stack itself, one condition a rule: there is no second file that could be
 empty, missing or half-written while somebody logs in, and the stack is replaced by one rename. Their rules
-come first and jump over all others, so that nothing of Slurm, Python or ours runs for them.
+come first and jump over all others, so that nothing of Slurm, Python or ours decides on them. On login nodes
+with an agent a shell starts a program for them that tells it of the session, and waits for nothing
+(docs/decisions/0226).
 
 No rule of ours ever grants anything (`success=ignore`): it refuses (`die`), or leaves the decision to the
 rules of others. Being first with `die`, it cannot be undone by a `sufficient` or `done` that stands further
@@ -20,7 +22,7 @@ from pam.settings import Settings
 
 PROGRAMS = {
     "compute": ("adopted", "job-starting", "slurmd-runs"),
-    "login": ("session-limit", "session_limit.py"),
+    "login": ("session-limit", "session_limit.py", "administrator-entered"),
     "closed": (),
     "guard": (),
 }
@@ -111,10 +113,25 @@ def _login(settings: Settings, place: Place) -> Additions:
     call = " ".join([*words, *_asked(settings)])
     # Also when the program is gone or does not start: a limit must not lock a whole login node.
     shell = f"pam_exec.so quiet stdout /bin/sh -c [{call} || test $? -ne {DENIED}]"
+    told = _told_of_administrators(settings, place)
+    first = administrators("account", settings, 1 + bool(told))
+    rules = [f"{REFUSE}\t{shell}", *(["[default=1]\tpam_permit.so", told] if told else [])]
     return Additions(
         "login node: administrators, and users up to so many sessions",
-        tuple(_behind("account", settings, [f"{REFUSE}\t{shell}"])),
+        (*first, *(f"account\t{rule}" for rule in rules)),
     )
+
+
+def _told_of_administrators(settings: Settings, place: Place) -> str:
+    """The rule that has the agent hear of administrators, to which they jump; empty without an agent.
+
+    The program is left to itself: nobody's login is to wait for Python, or for an agent. So it has no part in
+    the shell's output either, for whose end pam_exec would wait.
+    """
+    if not settings.agent_socket:
+        return ""
+    call = f'{place.programs}/administrator-entered "$stat" {settings.agent_socket} &'
+    return f"[default=ignore]\tpam_exec.so quiet /bin/sh -c [read -r stat </proc/$PPID/stat; {call}]"
 
 
 def _asked(settings: Settings) -> list[str]:

@@ -94,10 +94,15 @@ def connection(caller: int) -> int:
     Its parent is the listener, which says so in its title, or another program (sshd-session's, systemd).
     """
     parent = int(stat(caller)[1])
-    with open(f"/proc/{parent}/cmdline", "rb") as file:
-        listens = b"[listener]" in file.read()
+    is_listener = listens(parent)
     same = posix.readlink(f"/proc/{parent}/exe") == posix.readlink(f"/proc/{caller}/exe")
-    return parent if same and not listens else caller
+    return parent if same and not is_listener else caller
+
+
+def listens(pid: int) -> bool:
+    """Whether a process says that it is the sshd that listens."""
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return b"[listener]" in file.read()
 
 
 def stat(pid: int) -> "list[str]":

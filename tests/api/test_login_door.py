@@ -30,6 +30,7 @@ from hpctools.login.agent.settings import Settings
 from hpctools.site import load
 
 LIMIT = Path(__file__).parents[2] / "pam/programs/session-limit"
+ENTERED = LIMIT.with_name("administrator-entered")
 USER = "daemon"
 
 
@@ -142,6 +143,27 @@ def test_a_node_that_is_cut_off_goes_on_by_its_own_limit_and_all_counts_afterwar
     assert sorted(each["node"] for each in known) == ["login-1"] * 3 + ["login-2"] * 2
     code, said = log_in("login-2")
     assert (code, "you have 5 sessions on the login nodes, and the limit is 4:" in said) == (77, True)
+
+
+@pytest.mark.usefixtures("log_in")
+def test_an_administrator_between_two_looks_is_in_the_trail(
+    line: Line, tmp_path: Path, sqlite_service: Any
+) -> None:
+    """Who came and went while the service was away, too: `ssh login-1 'cat /etc/shadow'` was nowhere."""
+    line.cut = True
+    with subprocess.Popen(["sleep", "60"]) as connection:
+        pid, _, rest = Path(f"/proc/{connection.pid}/stat").read_text().partition(" (sleep)")
+        argv = ["/usr/bin/python3", "-IS", str(ENTERED), f"{pid} (sshd){rest}", str(tmp_path / "login-1")]
+        env = {"PAM_USER": "root", "PAM_RHOST": "192.0.2.7"}
+        subprocess.run(argv, env=env, timeout=30, check=True)
+        connection.kill()
+    line.agents["login-1"].look()
+    line.cut = False
+    for _ in range(2):
+        line.agents["login-1"].look()
+    found = sqlite_service.client(None).get("/v1/audit?action=login.administrator").json()["entries"]
+    assert [(each["subject"], each["after"]["claim"].partition("-")[0]) for each in found] == [("root", pid)]
+    assert sqlite_service.client(None).get("/v1/login/sessions?user=root").json()["sessions"] == []
 
 
 @dataclass

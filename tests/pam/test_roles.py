@@ -65,6 +65,22 @@ def test_an_agent_is_asked_by_its_socket() -> None:
     assert "[/p/session-limit $PPID 3 0 /run/s unix:/run/a.sock refuse || test $? -ne 77]" in rules
 
 
+TOLD = f"""\
+{ADMINISTRATORS.format(5, 4, 3, 2)}\
+account	[success=ignore default=die]	pam_exec.so quiet stdout /bin/sh -c [/p/session-limit $PPID 0 0 \
+/run/s unix:/run/a.sock open || test $? -ne 77]
+account	[default=1]	pam_permit.so
+account	[default=ignore]	pam_exec.so quiet /bin/sh -c [read -r stat </proc/$PPID/stat; \
+/p/administrator-entered "$stat" /run/a.sock &]
+"""
+
+
+def test_the_agent_is_told_of_administrators_who_wait_for_nothing() -> None:
+    """They jump to that rule, which everybody else jumps over; it can neither refuse nor grant."""
+    settings = Settings(SETTINGS.users, SETTINGS.groups, agent_socket="/run/a.sock")
+    assert made("login", settings, roles.Place("sshd", "/p", sessions="/run/s")) == (TOLD, "")
+
+
 def test_closed() -> None:
     assert made("closed", SETTINGS, roles.Place("sshd", "/p")) == (CLOSED, "")
 

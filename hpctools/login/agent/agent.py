@@ -130,6 +130,12 @@ class Agent:
         if self.ends is not None and pid.isdigit() and started.isdigit():
             self.ends.watch(claim, int(pid), int(started))
 
+    def enter(self, claim: str, user: str, origin: str) -> None:
+        """An administrator's session begins; the service hears of it, however soon it ends."""
+        self.claims.ask(claim, user, origin)
+        self.admit(claim)
+        self.reporter.enter(claim, user, origin)
+
     def _watch(self, sample: Sample) -> None:
         if self.ends is not None:
             for each in sample.sessions:

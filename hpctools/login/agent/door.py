@@ -61,19 +61,23 @@ class Door:
         return self._agent.status()
 
     def _lease(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Whether a session may begin, by `user` and `claim` (PID-START), for PAM.
+        """Whether a session may begin, by `user` and `claim` (PID-START), for PAM; administrators' do.
 
         A drained node takes those only who have something here to come back to, once those who send people
         have had the time to notice.
         """
         user, claim = str(question["user"]), str(question["claim"])
-        if self._agent.hands.lifts_limits() or self._agent.exempt(user):
+        origin = printable(str(question.get("origin", "")))
+        if self._agent.exempt(user):
+            if self._service is not None:
+                self._agent.enter(claim, user, origin)
+            return {"granted": True, "message": ""}
+        if self._agent.hands.lifts_limits():
             return {"granted": True, "message": ""}
         if self._agent.drain_file.has_lasted(self._agent.drain_notice) and not self._agent.has(user):
             return {"granted": False, "message": refusal(self._agent.name, self._agent.drain_file.now)}
         if self._service is None:
             return {"granted": True, "message": ""}
-        origin = printable(str(question.get("origin", "")))
         self._agent.claims.ask(claim, user, origin)
         body = {
             "node": self._agent.name,

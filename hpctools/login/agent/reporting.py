@@ -16,6 +16,7 @@ from hpctools.login.agent.claims import Claims
 from hpctools.login.agent.processes import started_at
 from hpctools.login.agent.sample import Sample
 from hpctools.login.agent.sessions import OpenSession, unattended
+from hpctools.login.agent.untold import Untold
 from hpctools.login.names import user_of
 
 _log = logging.getLogger("hpctools.login")
@@ -73,6 +74,7 @@ class Reporter:
 
     Attributes:
         doubled: why nothing that is said here counts: another machine has this node's name.
+        untold: administrators' sessions that it has not heard of.
         heartbeat: seconds after a report for which its sessions count, as the service has it now.
     """
 
@@ -80,6 +82,7 @@ class Reporter:
         self._own, self._service, self._monotonic = own, service, monotonic
         self._agent = uuid.uuid4().hex
         self._sequence = 0
+        self.untold = Untold(monotonic)
         self.silent_since: float | None = None
         self._said: type[HpctoolsError] | None = None
         self.doubled: ConflictError | None = None
@@ -112,6 +115,7 @@ class Reporter:
             body["closed"] = True
         if claims is not None:
             self._add_claims(body, claims)
+        over = self._add_untold(body)
         try:
             path = f"/v1/login/nodes/{quote(self._own.name, safe='')}/report"
             answer = self._service.ask("PUT", path, body)
@@ -123,7 +127,14 @@ class Reporter:
         if self.silent_since is not None:
             _log.info("the service answers again")
         self.silent_since = self.doubled = self._said = None
+        if heard is not None:
+            self.untold.told(frozenset(each["claim"] for each in body["sessions"]))
+            self.close(over)
         return heard
+
+    def enter(self, claim: str, user: str, origin: str) -> None:
+        """An administrator comes in by ssh: the next report that gets through tells of it, over or not."""
+        self.untold.note([self._begun(claim, user, origin, 0.0)])
 
     def close(self, claims: Iterable[str]) -> bool:
         """Tell it that sessions are over; of what it does not hear now the next report tells.
@@ -172,10 +183,23 @@ class Reporter:
         if over := claims.gone():
             body["gone"] = over
         for claim, age in claims.beginning({each["claim"] for each in body["sessions"]}):
-            body["sessions"].append({
-                "claim": claim.key, "user": user_of(claim.user), "kind": "ssh", "origin": claim.origin,
-                "age": age, "administrator": self._own.administrators(claim.user),
-            })  # fmt: skip
+            body["sessions"].append(self._begun(claim.key, claim.user, claim.origin, age))
+
+    def _begun(self, claim: str, user: str, origin: str, age: float) -> dict[str, Any]:
+        is_one = self._own.administrators(user)
+        told = {"claim": claim, "user": user_of(user), "kind": "ssh", "origin": origin}
+        return {**told, "age": age, "administrator": is_one}
+
+    def _add_untold(self, body: dict[str, Any]) -> list[str]:
+        """Tell of administrators' sessions that are over, as if they were here; their claims.
+
+        The trail has those that a report told of. The service hears at once that they are over.
+        """
+        here = {each["claim"] for each in body["sessions"]}
+        self.untold.note(each for each in body["sessions"] if each.get("administrator"))
+        over = self.untold.over(here)
+        body["sessions"] += over
+        return [each["claim"] for each in over]
 
     def _sessions(self, sessions: Iterable[OpenSession], now: float) -> Iterable[dict[str, Any]]:
         told: Counter[str] = Counter()
