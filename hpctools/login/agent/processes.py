@@ -56,7 +56,7 @@ def read_processes(proc: Path = PROC) -> tuple[Process, ...]:
     Args:
         proc: where the kernel's process files are.
     """
-    found = (_read(proc / name) for name in os.listdir(proc) if name.isdigit())  # noqa: PTH208
+    found = (read_process(int(name), proc) for name in os.listdir(proc) if name.isdigit())  # noqa: PTH208
     return tuple(process for process in found if process is not None)
 
 
@@ -75,7 +75,14 @@ def check_seen(proc: Path = PROC) -> None:
         ) from None
 
 
-def _read(folder: Path) -> Process | None:
+def read_process(pid: int, proc: Path = PROC) -> Process | None:
+    """The process that has this number now; None when there is none.
+
+    Args:
+        pid: the number.
+        proc: where the kernel's process files are.
+    """
+    folder = proc / str(pid)
     try:
         stat = (folder / "stat").read_text(errors="replace")
         uid = (folder / "status").read_text(errors="replace").partition("\nUid:")[2].split(maxsplit=1)[0]

@@ -322,19 +322,20 @@ def _move(folder: Path, processes: Iterable[Process]) -> None:
 
 def in_job(pid: int, proc: Path = PROC) -> bool:
     """Whether a process belongs to a job, whose cgroups are Slurm's."""
-    return _IN_JOB in _cgroups_of(pid, proc)
+    return IN_JOB in cgroups_of(pid, proc)
 
 
-_IN_JOB = "/job_"
+IN_JOB = "/job_"
+"""Part of the path of all cgroups that Slurm makes."""
 
 
 def _is_elsewhere(pid: int, uid: int) -> bool:
     """Whether a process that lives is neither in the person's slice nor in a job."""
-    found = _cgroups_of(pid, PROC)
-    return bool(found) and f"/user-{uid}.slice/" not in found and _IN_JOB not in found
+    found = cgroups_of(pid, PROC)
+    return bool(found) and f"/user-{uid}.slice/" not in found and IN_JOB not in found
 
 
-def _cgroups_of(pid: int, proc: Path) -> str:
+def cgroups_of(pid: int, proc: Path) -> str:
     """Where the kernel has a process, a line for each hierarchy; empty when it has ended."""
     try:
         return (proc / str(pid) / "cgroup").read_text()

@@ -122,9 +122,13 @@ def _above(process: Process, by_pid: Mapping[int, Process]) -> Iterator[Process]
         process = parent
 
 
+def is_person(uid: int) -> bool:
+    """Whether this is a person's number."""
+    return uid >= FIRST_PERSON and uid not in MACHINES
+
+
 def _counts(process: Process, ignored: Collection[str]) -> bool:
-    person = process.uid >= FIRST_PERSON and process.uid not in MACHINES
-    return person and process.name not in ignored
+    return is_person(process.uid) and process.name not in ignored
 
 
 def _memory(grown: Iterable[tuple[float, Process]]) -> int:
