@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from hpctools.site.base import Model
-from hpctools.site.scalars import Duration, refuse
+from hpctools.site.scalars import Duration, matching, refuse
 
 Program = Annotated[str, Field(min_length=1, max_length=15)]
 """A program's name as the kernel has it: cut after 15 characters."""
+Service = Annotated[
+    str,
+    BeforeValidator(
+        matching(r"[A-Za-z0-9:_.@\\-]{1,247}\.service", "a systemd service, such as amazon-ssm-agent.service")
+    ),
+]
 Part = Annotated[float, Field(gt=0, le=1)]
 Gib = Annotated[float, Field(gt=0, le=100_000)]
 
@@ -36,6 +42,12 @@ class Care(Model):
     """After this time without a penalty one relapse is forgotten."""
     ignored: tuple[Program, ...] = ("cc1", "cc1plus", "ld", "nvcc", "ptxas", "rsync", "sftp-server")
     """Programs that do not count, since login nodes are for them."""
+    services: tuple[Service, ...] = (
+        "amazon-ssm-agent.service",
+        "snap.amazon-ssm-agent.amazon-ssm-agent.service",
+    )
+    """Services that start people's programs without PAM, as Session Manager's agent does: these programs are
+    put into their owner's slice, where limits hold. With an empty list none are."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Care:

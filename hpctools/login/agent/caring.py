@@ -11,6 +11,7 @@ from pathlib import Path
 from hpctools.errors import CommandTimeout, HpctoolsError
 from hpctools.login.agent.accounts import user_name
 from hpctools.login.agent.limited import remember, remembered
+from hpctools.login.agent.moving import Mover
 from hpctools.login.agent.pausing import Pause
 from hpctools.login.agent.processes import Process
 from hpctools.login.agent.reminding import Notice
@@ -37,6 +38,7 @@ class Carer:
         memory: a file that says who is limited, for the next agent should this one be killed; none when None.
         held: bytes that a person's slice holds, if somebody knows.
         monotonic: seconds, never going back.
+        mover: puts people's programs where limits hold; nobody does when None.
     """
 
     def __init__(
@@ -48,8 +50,9 @@ class Carer:
         memory: Path | None = None,
         held: Callable[[int], int | None] = held,
         monotonic: Callable[[], float] = time.monotonic,
+        mover: Mover | None = None,
     ) -> None:
-        self._held = held
+        self._held, self._mover = held, mover
         self._monotonic = monotonic
         self._pause = Pause("systemd", "nobody's limits change meanwhile")
         self._set_until = 0.0
@@ -71,6 +74,8 @@ class Carer:
         if not self._pause.lasts(self._monotonic()):
             self._lift_unknown()
         self._wanted.clear()
+        if self._mover is not None:
+            self._mover.look(after.processes, self._pause)
         self._theirs = _by_person(after.processes)
         found = usage(before.processes, after.processes, seconds, self._care.ignored)
         people = {
@@ -84,13 +89,14 @@ class Carer:
     def _once(self, uid: int, used: Usage) -> Usage:
         """What forked workers share is counted in each of them; the kernel knows what it is in all.
 
-        It knows of those in the slice; what runs elsewhere is added.
+        It knows of those in the slice; what runs elsewhere is added, and what others had there before.
         """
         held = self._held(uid)
         if held is None or held >= used.memory:
             return used
-        elsewhere = self._slices.outside(uid, self._theirs.get(uid, ()))
-        held += sum(each.memory for each in elsewhere if each.name not in self._care.ignored)
+        theirs = [each for each in self._theirs.get(uid, ()) if each.name not in self._care.ignored]
+        held += sum(each.memory for each in self._slices.outside(uid, theirs))
+        held += self._mover.brought(theirs) if self._mover is not None else 0
         return replace(used, memory=min(used.memory, held))
 
     def _reach(self, uid: int) -> Reach:

@@ -22,6 +22,7 @@ from hpctools.login.agent.door import Door
 from hpctools.login.agent.drained import DrainFile, Word
 from hpctools.login.agent.ends import Ends
 from hpctools.login.agent.listening import people_socket, serve_checks, serve_door, serve_people
+from hpctools.login.agent.moving import Mover
 from hpctools.login.agent.own_sshd import Knock, OwnSshd
 from hpctools.login.agent.processes import check_seen
 from hpctools.login.agent.reporting import Reporter, Self, Service
@@ -87,7 +88,9 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
         agent.own_sshd = OwnSshd(Knock(settings.sshd_port, time.monotonic).ask)
     if settings.care is not None:
         slices, limited = find_slices(), _limited(settings)
-        agent.carer = Carer(settings.care, slices, agent.tell_user, administrators, limited)
+        # Without systemd all of a person's programs are put into the limit anyway.
+        mover = Mover(settings.care.services, administrators) if slices.adopts else None
+        agent.carer = Carer(settings.care, slices, agent.tell_user, administrators, limited, mover=mover)
     return agent
 
 
