@@ -10,18 +10,31 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from hpctools.login.agent.moving import Mover
+from hpctools.login.agent.pausing import Pause
 from hpctools.login.agent.processes import TICKS, Process, read_processes
 from hpctools.login.agent.slices import CGROUPS, find_slices, held
 from hpctools.login.care import Limits
+from hpctools.site.login_care import Care
 
 UID = 54321
 SLICE = f"user-{UID}.slice"
 MIB = 1 << 20
 BURN = "while :; do :; done # burn"
 HOARD = "head -c 200000000 /dev/zero | tail -n 1 >/dev/null"
+HOME = Path("/run/theirs")
+# A shell with eight megabytes of its own, which then takes 200 more and says what became of that.
+TAKE = f"""\
+own=$(head -c 8000000 /dev/zero | tr '\\0' a)
+touch {HOME}/ready
+read go <{HOME}/go
+{HOARD}
+echo $? >{HOME}/end
+"""
+SHELL = f"setpriv --reuid {UID} --regid {UID} --clear-groups sh {HOME}/take & exec sleep 1000"
 FILES = ("cpu.max", "memory.high", "memory.max")
 
 
@@ -78,7 +91,42 @@ def under_systemd() -> dict[str, object]:
     begin("again", BURN)
     found["back"] = told(folder)
     slices.limit(UID, Limits(), ())
-    return {**found, "lifted": told(folder)}
+    return {**found, "lifted": told(folder), **moved()}
+
+
+def moved() -> dict[str, object]:
+    """A shell that a service started, without PAM, and that our own code puts where the limit holds."""
+    HOME.mkdir()
+    os.chown(HOME, UID, UID)
+    os.mkfifo(HOME / "go")
+    (HOME / "take").write_text(TAKE)
+    call("systemctl", "start", "dbus.socket", "dbus.service")
+    find_slices().limit(UID, Limits(memory_most=96 * MIB), ())
+    call("systemd-run", "--collect", "--unit=amazon-ssm-agent", "/bin/sh", "-c", SHELL)
+    wait_until((HOME / "ready").exists)
+    (shell,) = theirs("/take")
+    cgroup = Path(f"/proc/{shell.pid}/cgroup")
+    before, mover = cgroup.read_text(), Mover(Care().services, lambda user: user == "root")
+    mover.look(read_processes(), Pause("systemd", ""))
+    wait_until(lambda: cgroup.read_text() != before)
+    found = {"moved": [before, cgroup.read_text()], "brought": mover.brought([shell]), "has": held(UID)}
+    call("systemctl", "stop", "amazon-ssm-agent")
+    (HOME / "go").write_text("\n")
+    wait_until(lambda: (HOME / "end").exists() and not scopes())
+    return {**found, "ended": (HOME / "end").read_text(), "left": scopes()}
+
+
+def scopes() -> str:
+    """Those that were made for what was moved."""
+    listed = ("systemctl", "list-units", "--all", "--plain", "--no-legend", "hpctools-login-*.scope")
+    return subprocess.run(listed, check=True, capture_output=True, text=True).stdout
+
+
+def wait_until(look: Callable[[], bool]) -> None:
+    """Wait until something is so, for a minute at most."""
+    end = time.monotonic() + 60
+    while not look() and time.monotonic() < end:
+        time.sleep(0.1)
 
 
 def begin(unit: str, program: str) -> Process:

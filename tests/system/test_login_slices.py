@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+import hpctools.login
+from hpctools.login.agent.moving import call
 from hpctools.login.agent.processes import TICKS, Process, read_processes
 from hpctools.login.agent.slices import SystemdSlices
 from hpctools.sandbox import cgroups
@@ -52,6 +57,7 @@ done
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /run
 mkdir -p /run/units/user-.slice.d
+cp /lib/systemd/system/dbus.socket /lib/systemd/system/dbus.service /run/units
 for each in default sysinit basic shutdown; do
   printf '[Unit]\\nDefaultDependencies=no\\n' >"/run/units/$each.target"
 done
@@ -65,6 +71,17 @@ from hpctools.login.agent.slices import find_slices
 from hpctools.login.care import Limits
 find_slices().limit(int(sys.argv[1]), Limits(*(float(word) for word in sys.argv[2:])), ())
 """
+MOVE = """\
+from hpctools.login.agent.moving import Mover
+from hpctools.login.agent.pausing import Pause
+from hpctools.login.agent.processes import read_processes
+from hpctools.site.login_care import Care
+Mover(Care().services, lambda user: user == "root").look(read_processes(), Pause("systemd", ""))
+"""
+SSM = "amazon-ssm-agent"
+# As Session Manager's agent starts a shell: without PAM, in its own service.
+SHELL = "setpriv --reuid {uid} --regid {uid} --clear-groups sh -c '{program}' & exec sleep 1000"
+AGENT = Path(hpctools.login.__file__).parent / "systemd/hp-login-agent.service"
 
 
 class Systemd:
@@ -110,6 +127,40 @@ class Systemd:
         program = f"while :; do :; done # {self.branch}"
         self.run("systemd-run", "--collect", "--unit=burn", f"--slice={SLICE}", "/bin/sh", "-c", program)
         return until(lambda: next((p for p in read_processes() if _is_shell_with(p, program)), None))
+
+    def serve(self) -> tuple[Process, Process, Process]:
+        """Begin a stand-in of Session Manager's agent: its process, a person's shell, a child that burns."""
+        burn = f"while :; do :; done # {self.branch}"
+        program = f'sh -c "{burn}" & wait # {self.branch}'
+        self.run("systemctl", "start", "dbus.socket", "dbus.service")
+        started = SHELL.format(uid=UID, program=program)
+        self.run("systemd-run", "--collect", f"--unit={SSM}", "/bin/sh", "-c", started)
+        shell, child = (
+            until(lambda end=end: next((p for p in read_processes() if _is_shell_with(p, end)), None))
+            for end in (program, burn)
+        )
+        return next(p for p in read_processes() if p.pid == shell.parent), shell, child
+
+    def is_in(self, unit: str, *processes: Process) -> bool:
+        """Whether the kernel has them in there."""
+        found = [Path(f"/proc/{each.pid}/cgroup").read_text() for each in processes]
+        return all(f":name=systemd:/{self.branch}/{unit}" in text for text in found)
+
+    @property
+    def scopes(self) -> str:
+        """Those that were made for what was moved."""
+        wanted = ["list-units", "--all", "--plain", "--no-legend", "hpctools-login-*.scope"]
+        return self.run("systemctl", *wanted)
+
+    def begin_shut_in(self, words: list[str]) -> None:
+        """Run a program as the agent's unit lets it run."""
+        text = AGENT.read_text().partition("[Service]\n")[2].partition("[Install]")[0]
+        own = r"^(Type|Exec\w+|EnvironmentFile|Restart\w*)=.*\n"
+        command = " ".join(f'"{word}"' for word in words)
+        text = re.sub(own, "", text, flags=re.MULTILINE) + f"Type=oneshot\nExecStart={command}\n"
+        write = 'printf "%s" "$1" >/run/units/shut-in.service'
+        self.run("sh", "-c", write, "sh", f"[Unit]\nDefaultDependencies=no\n[Service]\n{text}")
+        self.run("systemctl", "start", "shut-in")
 
     @property
     def quota(self) -> int:
@@ -175,3 +226,34 @@ def test_a_limit_counts_until_it_is_lifted_whatever_systemd_reads_anew(systemd: 
     assert SystemdSlices().outside(UID, [back, first]) == (first,)
     systemd.limit()
     assert systemd.quota == OWN_QUOTA * 1000
+
+
+def test_a_shell_of_session_managers_is_moved_to_where_limits_hold(systemd: Systemd) -> None:
+    """It outlives the service then; root's process stays there, and the scope goes with the shell."""
+    own, *theirs = systemd.serve()
+    service, scope = f"system.slice/{SSM}.service", f"user.slice/{SLICE}/hpctools-login-{UID}-"
+    assert systemd.is_in(service, own, *theirs)
+    assert SystemdSlices().outside(UID, theirs) == tuple(theirs)
+    systemd.run(sys.executable, "-c", MOVE)
+    until(lambda: systemd.is_in(scope, *theirs) or None)
+    assert systemd.is_in(service, own)
+    assert SystemdSlices().outside(UID, theirs) == ()
+    assert systemd.quota == OWN_QUOTA * 1000
+    systemd.limit(0.1)
+    assert used_by(theirs[1]) < 0.3
+    assert systemd.scopes.count(".scope") == 1
+    systemd.run("systemctl", "stop", SSM)
+    here = {each.key for each in read_processes()}
+    assert [each.key in here for each in (own, *theirs)] == [False, True, True]
+    for each in theirs:
+        os.kill(each.pid, signal.SIGKILL)
+    until(lambda: not systemd.scopes or None)
+
+
+def test_the_agents_unit_may_ask_systemd_for_it(systemd: Systemd) -> None:
+    """With what its unit leaves of root's rights."""
+    _, shell, _ = systemd.serve()
+    status = Path(f"/proc/{shell.pid}/status").read_text()
+    inside = int(status.partition("NSpid:")[2].partition("\n")[0].split()[-1])
+    systemd.begin_shut_in(call(UID, [replace(shell, pid=inside)]))
+    until(lambda: systemd.is_in(f"user.slice/{SLICE}/hpctools-login-{UID}-", shell) or None)

@@ -23,6 +23,7 @@ halt -f
 """
 UNDER_SYSTEMD = f"""\
 mkdir -p /run/units/user-.slice.d
+cp /lib/systemd/system/dbus.socket /lib/systemd/system/dbus.service /run/units
 for each in sysinit basic shutdown; do
   printf '[Unit]\\nDefaultDependencies=no\\n' >/run/units/$each.target
 done
@@ -73,3 +74,8 @@ def test_systemds_slices_keep_a_limit_beside_the_sites_own(tmp_path: Path) -> No
     assert seen["used"] < 0.2
     assert 0 < seen["holds"] < 64 * MIB
     assert seen["outside"] == [True], "the probe is a service, as Session Manager's agent is"
+    then, now = seen["moved"]
+    assert then == "0::/system.slice/amazon-ssm-agent.service\n"
+    assert now.startswith("0::/user.slice/user-54321.slice/hpctools-login-54321-")
+    assert seen["has"] < 8_000_000 < seen["brought"], "what it had stays counted for the service"
+    assert (seen["ended"], seen["left"]) == ("137\n", ""), "it outlived the service, and not the limit"
