@@ -46,7 +46,6 @@ from api.routers import (
     tokens,
     waste,
 )
-from api.services.login_rules import RulesOf
 from api.services.scheduler import Scheduler
 from api.services.site_file import SiteFile
 from api.services.site_work import SiteWork
@@ -112,7 +111,7 @@ def create_app(settings: Settings, clock: Callable[[], int] = lambda: int(time.t
     app.state.metrics = Metrics()
     app.state.one_way_threads = CapacityLimiter(_THREADS[engine.dialect.name])
     app.state.login_threads = CapacityLimiter(_LOGIN_THREADS[engine.dialect.name])
-    app.state.login_store, app.state.login_rules = LoginStore(engine, clock), RulesOf(site_file)
+    app.state.login_store = LoginStore(engine, clock)
     app.state.scheduler = Scheduler(
         engine, SiteWork(settings, site_file, engine), settings.metric, settings.reconcile_every, clock
     )

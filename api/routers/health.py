@@ -67,7 +67,7 @@ def metrics(request: Request, context: Ctx) -> PlainTextResponse:
         context.engine,
         settings.metric,
         context.clock(),
-        lambda: read_figures(state.login_store, context.engine, state.login_rules.current()),
+        lambda: read_figures(state.login_store, context.engine, context.site_file.in_force().rules),
     )
     return PlainTextResponse(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from api.auth.principal import Principal
 from api.db.login_store import LoginStore
 from api.deps import Admin, Anybody, Ctx, require
+from api.one_way import waited
 from api.paging import Paged
 from api.problems import ProblemError, not_found
 from api.queries import StrictRoute
@@ -30,7 +31,8 @@ from api.services import login_leases
 from api.services.login_forgetting import forget, former_addresses
 from api.services.login_nodes import Drain, drains, known_nodes, set_drain
 from api.services.login_people import People
-from api.services.login_rules import Rules, RulesOf
+from api.services.login_rules import Rules
+from api.services.site_file import SiteFile, Version
 
 router = APIRouter(prefix="/v1/login", tags=["login"], route_class=StrictRoute)
 
@@ -66,18 +68,34 @@ async def get_store(request: Request) -> LoginStore:
     return store
 
 
-async def get_rules(request: Request) -> Rules:
-    """What the site says of login nodes, as its file is now."""
-    rules: RulesOf = request.app.state.login_rules
-    return rules.current()
+async def site_in_force(site_file: SiteFile) -> Version:
+    """What the site says, for logins; only what was never read is waited for, in a thread.
+
+    Raises:
+        SiteError: its file cannot be used, and never could since the service began.
+    """
+    return site_file.in_force() if site_file.is_known else await waited(site_file.in_force)
+
+
+async def get_version(context: Ctx) -> Version:
+    """What the site says, as its file is now or was when it could last be used."""
+    return await site_in_force(context.site_file)
+
+
+Said = Annotated[Version, Depends(get_version)]
+
+
+async def get_rules(said: Said) -> Rules:
+    """What the site says of login nodes."""
+    return said.rules
 
 
 Rule = Annotated[Rules, Depends(get_rules)]
 
 
-async def get_people(context: Ctx, principal: Anybody, rules: Rule) -> People:
+async def get_people(principal: Anybody, said: Said) -> People:
     """For whom the one who asks may do what."""
-    return People(principal, context.site_file.current(), rules)
+    return People(principal, said.site, said.rules)
 
 
 Who = Annotated[People, Depends(get_people)]

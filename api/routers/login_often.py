@@ -18,13 +18,14 @@ from api.one_way import OneWayRoute
 from api.problems import ProblemError
 from api.queries import StrictRoute
 from api.routers import problems
-from api.routers.login import LoginNode, NodeName
+from api.routers.login import LoginNode, NodeName, site_in_force
 from api.schemas.login import LeaseIn, LeaseOut, PlacementIn, PlacementOut, ReportIn, ReportOut, SessionOut
 from api.services import login_leases, login_reports
 from api.services.login_agents import two_of_one_name
 from api.services.login_nodes import HOLD_SECONDS, place_user
 from api.services.login_people import People
-from api.services.login_rules import Rules, RulesOf
+from api.services.login_rules import Rules
+from hpctools.budget.tree import BudgetSite
 from hpctools.login.limits import Refused
 from hpctools.login.placement import Nowhere, Wish
 
@@ -33,9 +34,13 @@ class LoginRoute(StrictRoute, OneWayRoute):
     """Short questions about leases, which take turns in any case."""
 
     def at_once(self, request: Request) -> bool:
-        """What people wait for, where a file answers in a millisecond; reports of nodes may be long."""
+        """What people wait for, where a file answers in a millisecond; reports of nodes may be long.
+
+        Not before the site file could be read: the first time it is waited for.
+        """
         store: LoginStore = request.app.state.login_store
-        return self.in_loop(request) and store.answers_at_once()
+        context: Context = request.app.state.context
+        return self.in_loop(request) and store.answers_at_once() and context.site_file.is_known
 
     def in_loop(self, request: Request) -> bool:
         """The same where the store is a server; a report also asks the books, and works for longer."""
@@ -56,15 +61,16 @@ class Desk:
 
     context: Context
     store: LoginStore
+    site: BudgetSite
     rules: Rules
     metrics: Metrics
 
 
 async def get_desk(request: Request) -> Desk:
-    """The application's; the site's rules as its file is now, or was when it could last be read."""
+    """The application's; the site as its file is now, or was when it could last be used."""
     state = request.app.state
-    rules: RulesOf = state.login_rules
-    return Desk(state.context, state.login_store, rules.in_force(), state.metrics)
+    said = await site_in_force(state.context.site_file)
+    return Desk(state.context, state.login_store, said.site, said.rules, state.metrics)
 
 
 At = Annotated[Desk, Depends(get_desk)]
@@ -83,7 +89,7 @@ async def place_session(desk: At, principal: Anybody, body: PlacementIn) -> Resp
     which sessions they have where you may see these; or why no node takes any. 503: no node has told of
     itself yet.
     """
-    people = People(principal, desk.context.site_file.current(), desk.rules)
+    people = People(principal, desk.site, desk.rules)
     if not people.may_place(body.user):
         raise forbidden_for(body.user)
     way = place_user(desk.store, desk.rules, Wish(body.user, avoid=frozenset(body.avoid)))

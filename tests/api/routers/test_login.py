@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ from fastapi import FastAPI
 from sqlalchemy import update
 
 from api.db.login_models import NODES
-from api.services.login_rules import RulesOf
-from hpctools.errors import SiteError
 
 REPORT = {
     "agent": "0123456789abcdef",
@@ -157,57 +154,6 @@ def test_a_colleague_hears_of_a_refusal_and_not_from_where_somebody_works(
         "nlp1 has: one of nlp1's own does (hp-login --sessions), and so does plain ssh to a login node."
     )
     assert all("from 192.0.2.7" in each for each in (told("write"), told(user="nlp1")))
-
-
-@pytest.fixture
-def own_site(sqlite_service: Any, site_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A site file of the service's that may be damaged."""
-    path = tmp_path / "site.yaml"
-    path.write_bytes(site_path.read_bytes())
-    monkeypatch.setattr(sqlite_service.app.state.context.site_file, "_path", path)
-    return path
-
-
-def test_a_slip_in_the_site_file_keeps_nobody_out_and_lifts_no_limit(
-    sqlite_service: Any,
-    agent: Any,
-    own_site: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each question was answered 500 until it was mended: with `refuse` nobody got onto any login node."""
-    there, now, good = [session(f"{number}-1") for number in range(3)], [100.0], own_site.read_text()
-    monkeypatch.setattr(sqlite_service.app.state.login_rules, "_monotonic", lambda: now[0])
-
-    def granted(claim: str) -> bool:
-        body = {"node": "login-1", "claim": claim, "user": "nlp1"}
-        return bool(agent.post("/v1/login/leases", json=body).json()["granted"])
-
-    report(agent, 1, *there)
-    own_site.write_text("nonsense: [")
-    assert [granted("1-9"), granted("2-9")] == [True, False]
-    report(agent, 2, *there)
-    assert len([each for each in caplog.messages if "logins go by what it said before" in each]) == 1
-    assert sqlite_service.client("nlp").get("/v1/accounts").status_code == 500  # what is no login says so
-    own_site.write_text(good.replace("max_sessions_per_user: 4", "max_sessions_per_user: 5"))
-    assert not granted("2-9")
-    now[0] += 11
-    assert [granted("2-9"), granted("3-9")] == [True, False]
-
-
-def test_a_site_file_that_is_mended_counts_after_some_seconds(sqlite_service: Any, own_site: Path) -> None:
-    now, site_file = [100.0], sqlite_service.app.state.context.site_file
-    rules, good = RulesOf(site_file, lambda: now[0]), own_site.read_text()
-    before = rules.in_force()
-    own_site.write_text("nonsense: [")
-    assert rules.in_force() is before
-    own_site.write_text(good.replace("max_sessions_per_user: 4", "max_sessions_per_user: 7"))
-    assert rules.in_force() is before
-    now[0] += 11
-    assert rules.in_force().per_user == 7
-    own_site.write_text("nonsense: [")
-    with pytest.raises(SiteError):
-        RulesOf(site_file).in_force()
 
 
 def test_a_lease_is_closed_by_its_claim(agent: Any) -> None:
