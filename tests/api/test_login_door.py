@@ -22,8 +22,9 @@ from api.services.login_rules import Rules
 from hpctools.errors import BudgetError, UnreachableError
 from hpctools.login.agent import door as doors
 from hpctools.login.agent.agent import Agent
+from hpctools.login.agent.capped import started
 from hpctools.login.agent.daemon import make_agent
-from hpctools.login.agent.listening import serve_door
+from hpctools.login.agent.listening import door_server
 from hpctools.login.agent.processes import parse
 from hpctools.login.agent.reporting import Service
 from hpctools.login.agent.settings import Settings
@@ -88,7 +89,7 @@ def log_in(
         for node in ("login-1", "login-2"):
             wire = line.of(node)
             agent = line.agents[node] = make_agent(Settings(node=node, state=str(tmp_path)), wire)
-            server = serve_door(tmp_path / node, doors.Door(agent, wire, otherwise).answer)
+            server = started(door_server(tmp_path / node, doors.Door(agent, wire, otherwise).answer))
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
 

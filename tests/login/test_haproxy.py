@@ -16,9 +16,10 @@ import pytest
 from pydantic import ValidationError
 
 from hpctools.errors import UsageError
+from hpctools.login.agent.capped import started
 from hpctools.login.agent.check_answer import check_answer
 from hpctools.login.agent.from_site import agent_settings, settings_text
-from hpctools.login.agent.listening import serve_checks
+from hpctools.login.agent.listening import checks_server
 from hpctools.login.agent.own_sshd import Standing
 from hpctools.login.agent.settings import read_settings
 from hpctools.login.haproxy import Server, Timing, configuration, login_servers
@@ -112,7 +113,7 @@ class Entrance:
         self.nodes = {name: Node(name) for name in names}
         self.standings: dict[str, Standing] = dict.fromkeys(names, "open")
         self.sshds = {name: Sshd(name) for name in names}
-        self.agents = {name: serve_checks(("127.0.0.1", 0), self._answer(name)) for name in names}
+        self.agents = {name: started(checks_server(("127.0.0.1", 0), self._answer(name))) for name in names}
         self.port = ports.choose(["haproxy"])["haproxy"]
         self.socket = folder / "admin.sock"
         path = folder / "haproxy.cfg"

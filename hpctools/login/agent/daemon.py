@@ -6,22 +6,23 @@ import logging
 import os
 import signal
 import socket
-import socketserver
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socketserver import BaseServer
 
 from hpctools.errors import UnreachableError
 from hpctools.login.agent import address
 from hpctools.login.agent.administrators import AdministratorCheck
 from hpctools.login.agent.agent import Agent, Ended
+from hpctools.login.agent.capped import started
 from hpctools.login.agent.caring import Carer, lift_left
 from hpctools.login.agent.door import Door
 from hpctools.login.agent.drained import DrainFile, Word
 from hpctools.login.agent.ends import Ends
-from hpctools.login.agent.listening import people_socket, serve_checks, serve_door, serve_people
+from hpctools.login.agent.listening import checks_server, door_server, people_server, people_socket
 from hpctools.login.agent.moving import Mover
 from hpctools.login.agent.own_sshd import Knock, OwnSshd
 from hpctools.login.agent.processes import check_seen
@@ -64,10 +65,6 @@ def make_agent(settings: Settings, service: Service | None) -> Agent:
     """An agent of this node that does not run yet."""
     name = settings.node or socket.gethostname().partition(".")[0]
     drains = DrainFile(Path(settings.state) / "drain.json")
-    if service is None:
-        # What one said that the site no longer has: nobody could take it back.
-        with suppress(OSError):
-            drains.hear(service=Word())
     administrators = AdministratorCheck(settings.administrators)
     agent = Agent(
         name,
@@ -101,22 +98,28 @@ def _limited(settings: Settings) -> Path:
 def serve(settings: Settings, service: Service | None, quick: Service | None = None) -> None:
     """Run until SIGTERM or SIGINT.
 
+    Nothing is told or written before the ports and sockets are its own: another agent may run here.
+
     Args:
         service: None where the site has none.
         quick: the same for PAM, which waits for three seconds; `service` itself when None.
 
     Raises:
-        UnreachableError: a port or the socket cannot be had.
+        UnreachableError: a port or a socket cannot be had; the service has heard nothing then.
         HpctoolsError: the processes of others are hidden from it.
     """
     check_seen()
     agent = make_agent(settings, service)
     stopping = _stop_at_signals(agent)
     with ExitStack() as stack:
+        servers = _bound(stack, settings, agent, Door(agent, quick or service, settings.when_unreachable))
         if service is not None:
             stack.enter_context(_ends_heard(agent))
+        else:
+            _forget_service(agent)
         _look(agent)
-        stack.enter_context(_listening(settings, agent, quick or service))
+        stack.enter_context(_answered(servers))
+        _log.info("answers on %s", ", ".join(str(server.server_address) for server in servers))
         stack.enter_context(_limits_lifted(settings, agent))
         _log.info("%s: the agent serves", agent.name)
         while not stopping:
@@ -176,31 +179,53 @@ def _stop_at_signals(agent: Agent) -> list[int]:
     return stopping
 
 
-@contextmanager
-def _listening(settings: Settings, agent: Agent, service: Service | None) -> Iterator[None]:
-    # prometheus-client is asked for here only: other commands need the module without it.
-    from hpctools.login.agent.figures import Figures
-    from hpctools.login.agent.metrics import serve_metrics
+def _bound(stack: ExitStack, settings: Settings, agent: Agent, door: Door) -> list[BaseServer]:
+    """All that this agent answers on, its own until the stack ends; who connects waits until it is started.
 
-    door = Door(agent, service, settings.when_unreachable)
-    with ExitStack() as stack:
+    Raises:
+        UnreachableError: another has one of them.
+    """
+    servers = []
+    for where, make in _ways_in(settings, agent, door).items():
         try:
-            checks = serve_checks((settings.check_address, settings.check_port), agent.check)
-            _ended_with(stack, checks)
-            for serve_at, path in (
-                (serve_door, Path(settings.socket)),
-                (serve_people, people_socket(Path(settings.socket))),
-            ):
-                _ended_with(stack, serve_at(path, door.answer))
-            metrics = serve_metrics(settings.metrics_address, settings.metrics_port, Figures(agent))
+            servers.append(make())
         except OSError as error:
             raise UnreachableError(
-                f"the agent cannot listen: {error}", "see whether another one runs, or change its ports"
+                f"the agent cannot listen on {where}: {error.strerror or error}",
+                "see whether another one runs (systemctl status hp-login-agent), or change its ports",
             ) from None
-        _log.info("agent-check on port %d, metrics on port %d", int(checks.server_address[1]), metrics)
+        stack.callback(servers[-1].server_close)
+    return servers
+
+
+def _ways_in(settings: Settings, agent: Agent, door: Door) -> Mapping[str, Callable[[], BaseServer]]:
+    """How each is made, by its name; ports first: who has not got them leaves the sockets of who has."""
+    # prometheus-client is asked for here only: other commands need the module without it.
+    from hpctools.login.agent.figures import Figures
+    from hpctools.login.agent.metrics import metrics_server
+
+    checks = (settings.check_address, settings.check_port)
+    metrics = (settings.metrics_address, settings.metrics_port)
+    root = Path(settings.socket)
+    people = people_socket(root)
+    return {
+        f"port {checks[1]} (check_port)": lambda: checks_server(checks, agent.check),
+        f"port {metrics[1]} (metrics_port)": lambda: metrics_server(*metrics, Figures(agent)),
+        str(root): lambda: door_server(root, door.answer),
+        str(people): lambda: people_server(people, door.answer),
+    }
+
+
+@contextmanager
+def _answered(servers: Iterable[BaseServer]) -> Iterator[None]:
+    """Whoever connects is answered."""
+    with ExitStack() as stack:
+        for server in servers:
+            stack.callback(started(server).shutdown)
         yield
 
 
-def _ended_with(stack: ExitStack, server: socketserver.BaseServer) -> None:
-    stack.callback(server.server_close)
-    stack.callback(server.shutdown)  # first: it answers no more
+def _forget_service(agent: Agent) -> None:
+    """What one said that the site no longer has counts no more: nobody could take it back."""
+    with suppress(OSError):
+        agent.drain_file.hear(service=Word())

@@ -3,10 +3,14 @@
 Everybody on the node may connect to the socket of people, and any address that the firewall lets through to
 the TCP ports: they are served with a limit (`hpctools.login.agent.capped`). PAM's questions come by a socket
 of their own that only root opens, so that nobody else is in their way.
+
+What is made here has its port or socket, and whoever connects waits; it answers once it is
+`hpctools.login.agent.capped.started`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -17,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hpctools.login.agent.capped import Cap, CappedServer, peer, started
+from hpctools.login.agent.capped import Cap, CappedServer, peer
 
 _log = logging.getLogger("hpctools.login")
 _LONGEST = 65_536
@@ -39,8 +43,8 @@ class _CheckServer(CappedServer, socketserver.TCPServer):
     cap = CHECKS
 
 
-def serve_checks(listen: tuple[str, int], answer: Callable[[], str]) -> socketserver.TCPServer:
-    """Answer each connection with a line and hang up, for HAProxy's `agent-check`.
+def checks_server(listen: tuple[str, int], answer: Callable[[], str]) -> socketserver.TCPServer:
+    """Answers each connection with a line and hangs up, for HAProxy's `agent-check`.
 
     Args:
         listen: address and port; port 0 takes a free one.
@@ -56,7 +60,7 @@ def serve_checks(listen: tuple[str, int], answer: Callable[[], str]) -> socketse
                 self.request.sendall(answer().encode())
                 self.request.shutdown(socket.SHUT_WR)
 
-    return started(_CheckServer(listen, Handler))
+    return _CheckServer(listen, Handler)
 
 
 class _DoorServer(CappedServer, socketserver.UnixStreamServer):
@@ -69,25 +73,25 @@ class _PeopleServer(_DoorServer):
     cap = PEOPLE
 
 
-def serve_door(path: Path, answer: Answer) -> socketserver.BaseServer:
-    """Answer root's programs, PAM's among them: a line of JSON in, a line of JSON out.
+def door_server(path: Path, answer: Answer) -> socketserver.BaseServer:
+    """Answers root's programs, PAM's among them: a line of JSON in, a line of JSON out.
 
     Raises:
-        OSError: the socket cannot be made.
+        OSError: the socket cannot be made, or another agent answers on it.
     """
-    return _served(_DoorServer, path, answer, 0o600)
+    return _made(_DoorServer, path, answer, 0o600)
 
 
-def serve_people(path: Path, answer: Answer) -> socketserver.BaseServer:
+def people_server(path: Path, answer: Answer) -> socketserver.BaseServer:
     """The same for everybody; the kernel tells who it is. Nobody has more than a few connections.
 
     Raises:
-        OSError: the socket cannot be made.
+        OSError: the socket cannot be made, or another agent answers on it.
     """
-    return _served(_PeopleServer, path, answer, 0o666)
+    return _made(_PeopleServer, path, answer, 0o666)
 
 
-def _served(kind: type[_DoorServer], path: Path, answer: Answer, mode: int) -> socketserver.BaseServer:
+def _made(kind: type[_DoorServer], path: Path, answer: Answer, mode: int) -> socketserver.BaseServer:
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             with suppress(OSError):
@@ -96,6 +100,8 @@ def _served(kind: type[_DoorServer], path: Path, answer: Answer, mode: int) -> s
                 self.wfile.write(b"\n")
 
     path.parent.mkdir(parents=True, exist_ok=True)
+    if _is_answered(path):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     path.unlink(missing_ok=True)
     before = os.umask(0o177)  # nobody gets in between the socket's making and its mode
     try:
@@ -103,7 +109,20 @@ def _served(kind: type[_DoorServer], path: Path, answer: Answer, mode: int) -> s
     finally:
         os.umask(before)
     path.chmod(mode)
-    return started(server)
+    return server
+
+
+def _is_answered(path: Path) -> bool:
+    """Whether somebody listens on a socket: what an agent left behind that is gone is no more than a file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)  # one whose queue is full is answered, too
+        try:
+            connection.connect(os.fspath(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except BlockingIOError:
+            return True
+    return True
 
 
 def _answered(line: bytes, uid: int, answer: Answer) -> Mapping[str, Any]:

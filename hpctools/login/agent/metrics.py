@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hpctools.login.agent.capped import Cap, CappedServer, started
+from hpctools.login.agent.capped import Cap, CappedServer
 from hpctools.login.agent.figures import Figures
 
 
@@ -50,8 +50,8 @@ class _ServerSix(_Server):
     address_family = socket.AF_INET6
 
 
-def serve_metrics(address: str, port: int, figures: Figures) -> int:
-    """Answer Prometheus; the port that it is answered on.
+def metrics_server(address: str, port: int, figures: Figures) -> WSGIServer:
+    """Answers Prometheus, once it is `hpctools.login.agent.capped.started`.
 
     Raises:
         OSError: the port cannot be had.
@@ -59,5 +59,4 @@ def serve_metrics(address: str, port: int, figures: Figures) -> int:
     registry = CollectorRegistry()
     registry.register(_Agent(figures))
     kind = _ServerSix if ":" in address else _Server
-    server = started(make_server(address, port, make_wsgi_app(registry), kind, _Quiet))
-    return int(server.server_address[1])
+    return make_server(address, port, make_wsgi_app(registry), kind, _Quiet)

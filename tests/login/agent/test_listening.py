@@ -24,19 +24,19 @@ import pytest
 from hpctools.errors import BudgetError, UnreachableError
 from hpctools.login.agent import listening
 from hpctools.login.agent.agent import Agent
-from hpctools.login.agent.capped import Cap
+from hpctools.login.agent.capped import Cap, started
 from hpctools.login.agent.claims import lives
 from hpctools.login.agent.door import Door
 from hpctools.login.agent.figures import Figures
-from hpctools.login.agent.listening import PEOPLE, ask_door, serve_checks, serve_door, serve_people
-from hpctools.login.agent.metrics import serve_metrics
+from hpctools.login.agent.listening import PEOPLE, ask_door, checks_server, door_server, people_server
+from hpctools.login.agent.metrics import metrics_server
 from hpctools.login.agent.processes import read_processes
 from tests.login.agent.made_agent import FakeService, made_agent
 from tests.login.node_processes import connection, process
 
 
 def test_each_connection_gets_a_line(tmp_path: Path) -> None:
-    server = serve_checks(("127.0.0.1", 0), lambda: "up ready 55%\n")
+    server = started(checks_server(("127.0.0.1", 0), lambda: "up ready 55%\n"))
     try:
         for _ in range(3):
             with socket.create_connection(server.server_address[:2], timeout=5) as connection:  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def door(tmp_path: Path) -> Iterator[Path]:
         return {"uid": uid, "asked": dict(question)}
 
     path = tmp_path / "run/agent.sock"
-    server = serve_door(path, answer)
+    server = started(door_server(path, answer))
     try:
         yield path
     finally:
@@ -78,7 +78,7 @@ def test_who_asks_is_known_and_nonsense_is_answered(door: Path) -> None:
 def test_a_node_with_thousands_of_sessions_answers_whole(tmp_path: Path) -> None:
     """From some hundred on `login here` and `login drain --here` said that no agent answers."""
     told = {"sessions": [{"claim": f"{number}-1", "user": "nlp1"} for number in range(3000)]}
-    server = serve_door(tmp_path / "agent.sock", lambda question, uid: told)
+    server = started(door_server(tmp_path / "agent.sock", lambda question, uid: told))
     try:
         assert ask_door(tmp_path / "agent.sock", {"ask": "status"}, seconds=60) == told
     finally:
@@ -93,7 +93,7 @@ def test_nobody_fills_the_log_with_what_cannot_be_read(
     tmp_path: Path, line: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = made_agent(tmp_path)
-    server = serve_people(tmp_path / "people.sock", Door(agent, None).answer)
+    server = started(people_server(tmp_path / "people.sock", Door(agent, None).answer))
     try:
         with socket.socket(socket.AF_UNIX) as raw:
             raw.settimeout(20)
@@ -167,7 +167,7 @@ def test_who_holds_hundreds_of_connections_is_in_nobodys_way(open_folder: Path) 
         return {"uid": uid, "threads": threading.active_count()}
 
     root, people = open_folder / "agent.sock", open_folder / "people.sock"
-    servers = [serve_door(root, answer), serve_people(people, answer)]
+    servers = [started(door_server(root, answer)), started(people_server(people, answer))]
     before = threading.active_count()
     try:
         assert (stat.S_IMODE(root.stat().st_mode), stat.S_IMODE(people.stat().st_mode)) == (0o600, 0o666)
@@ -192,7 +192,7 @@ def test_who_holds_hundreds_of_connections_is_in_nobodys_way(open_folder: Path) 
 def test_a_connection_has_its_time_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it says a byte: the whole of it is timed."""
     monkeypatch.setattr(listening._DoorServer, "cap", Cap(seconds=0.5))
-    server = serve_door(tmp_path / "agent.sock", lambda question, uid: {"uid": uid})
+    server = started(door_server(tmp_path / "agent.sock", lambda question, uid: {"uid": uid}))
     try:
         with socket.socket(socket.AF_UNIX) as dribbling:
             dribbling.settimeout(20)
@@ -211,7 +211,7 @@ def test_a_connection_has_its_time_and_no_more(tmp_path: Path, monkeypatch: pyte
 
 
 def test_prometheus_is_answered_and_its_port_has_few_places(tmp_path: Path) -> None:
-    port = serve_metrics("127.0.0.1", 0, Figures(made_agent(tmp_path)))
+    port = started(metrics_server("127.0.0.1", 0, Figures(made_agent(tmp_path)))).server_port
     before = threading.active_count()
     with ExitStack() as stack:
         for _ in range(40):
@@ -224,7 +224,7 @@ def test_prometheus_is_answered_and_its_port_has_few_places(tmp_path: Path) -> N
 def test_an_agent_begins_while_name_servers_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name of 0.0.0.0 was asked for, for as long as the resolver waits: the node fell silent."""
     monkeypatch.setattr("socket.getfqdn", lambda name="": pytest.fail(f"{name!r} was asked for"))
-    assert serve_metrics("127.0.0.1", 0, Figures(made_agent(tmp_path)))
+    assert started(metrics_server("127.0.0.1", 0, Figures(made_agent(tmp_path)))).server_port
 
 
 def lease(agent: Agent, service: FakeService | None, user: str = "nlp1", **words: Any) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from hpctools.errors import CommandTimeout, UsageError
 from hpctools.login.agent import drained, sources
-from hpctools.login.agent.daemon import make_agent
+from hpctools.login.agent.daemon import _forget_service, make_agent
 from hpctools.login.agent.drained import Drained, DrainFile, Word
 from hpctools.login.agent.load import MEMORY_SECONDS, Counters, Load, eased, last_minute, load, parse_counters
 from hpctools.login.agent.sample import Sampler
@@ -218,6 +218,8 @@ def test_without_a_service_its_last_word_counts_no_more(tmp_path: Path, service:
     here = Word(draining=True, why="fans")
     DrainFile(tmp_path / "drain.json").hear(service=Word(draining=True, why="kernel"), here=here)
     agent = make_agent(Settings(node="login-1", state=str(tmp_path)), service)
+    if service is None:
+        _forget_service(agent)
     assert agent.drain_file.now.service.draining == (service is not None)
     agent.drain(draining=False, why="")
     assert DrainFile(tmp_path / "drain.json").now.draining == (service is not None)
