@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -173,6 +173,18 @@ def find_service(environment: Mapping[str, str], where: str = _WHERE) -> Service
     Raises:
         UsageError: no service is named, its address is no https, there is no token, or others can read it.
     """
+    return replace(named_service(environment, where), token=read_token(environment))
+
+
+def named_service(environment: Mapping[str, str], where: str = _WHERE) -> Service:
+    """The service that $HPCTOOLS_API names, for who has no token yet.
+
+    Args:
+        where: what to do about an address that is none.
+
+    Raises:
+        UsageError: no service is named, or its address is no https.
+    """
     address = environment.get("HPCTOOLS_API", "")
     try:
         url = urlsplit(address)
@@ -183,7 +195,7 @@ def find_service(environment: Mapping[str, str], where: str = _WHERE) -> Service
         raise UsageError("no budget service is named" if not address else f"{address!r} is no address", where)
     if url.scheme != "https" and not (url.scheme == "http" and known in _HERE):
         raise UsageError(f"a token is not sent to {address}", "use https://")
-    return Service(url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), read_token(environment))
+    return Service(url.scheme, url.netloc.rpartition("@")[2], url.path.rstrip("/"), "")
 
 
 def read_token(environment: Mapping[str, str]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import hpctools
 from hpctools.cli.ending import arguments, run_command
+from hpctools.errors import UsageError
 
 USUAL = Path("/etc/hpctools/login-agent.yaml")
+_log = logging.getLogger("hpctools.login")
 _SECONDS = 2.0
 _EXAMPLES = """\
 examples:
@@ -51,7 +53,7 @@ def _serve(given: argparse.Namespace) -> int:
         print(settings.model_dump_json(indent=2))
         return 0
     from hpctools.budget.connections import Kept
-    from hpctools.budget.service import find_service
+    from hpctools.budget.service import named_service
     from hpctools.cli.renewed_service import renewed
     from hpctools.login.agent.daemon import serve
 
@@ -60,7 +62,20 @@ def _serve(given: argparse.Namespace) -> int:
         serve(settings, None)
         return 0
     # PAM waits for three seconds at most, for connecting, for the answer, and for us.
-    service = replace(find_service(os.environ), seconds=_SECONDS, within=_SECONDS, kept=Kept())
+    service = replace(
+        named_service(os.environ), token=_token(os.environ), seconds=_SECONDS, within=_SECONDS, kept=Kept()
+    )
     patient, quick = renewed(service, os.environ)
     serve(settings, patient, quick)
     return 0
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    """The token; empty where none can be read now, which is said: drains, care and limits need none."""
+    from hpctools.budget.service import read_token
+
+    try:
+        return read_token(environment)
+    except UsageError as error:
+        _log.error("the agent goes on as if the service were away, and looks for its token again: %s", error)
+        return ""

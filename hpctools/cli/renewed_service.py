@@ -62,13 +62,15 @@ class Seldom:
 
 @dataclass
 class Held:
-    """The token that held last; those who ask share it."""
+    """The token that held last, empty before there was one; those who ask share it."""
 
     token: str
 
 
 class RenewedService:
     """Asks the service; where it refuses the token, once more with each that the sources have beside it.
+
+    No token at all counts as one that is refused, and the service does not hear of it.
 
     Threads may ask at the same time.
 
@@ -94,15 +96,21 @@ class RenewedService:
         for place, token in self._others(refused):
             try:
                 answer = self._asked(token, method, path, body)
-            except TokenRefusedError:
+            except TokenRefusedError as error:
                 refused.add(token)
+                said = error
                 continue
             self._held.token = token
-            _log.info("the service refused the token; the one from %s holds", place)
+            _log.info("the token from %s holds", place)
             return answer
         raise said
 
     def _asked(self, token: str, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        if not token:
+            raise TokenRefusedError(
+                f"there is no token for {self._service.host}",
+                "see the log for where it was looked for, and put one there (mode 0600)",
+            )
         return replace(self._service, token=token).ask(method, path, body)
 
     def _others(self, refused: set[str]) -> Iterator[tuple[str, str]]:
@@ -111,7 +119,8 @@ class RenewedService:
             try:
                 token = source.read()
             except HpctoolsError as error:
-                _log.warning("the service refuses the token, and %s has no other: %s", source.place, error)
+                had = "the service refuses the token, and %s has no other: %s"
+                _log.warning(had if any(refused) else "%s has no token yet: %s", source.place, error)
                 continue
             if token not in refused:
                 yield source.place, token
