@@ -15,7 +15,7 @@ import hpctools.site
 from tests.api.routers.test_login import report, session
 
 BROKEN = "nonsense: ["
-SECONDS = 60
+SECONDS = 20
 
 
 class Own:
