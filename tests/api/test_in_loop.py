@@ -343,6 +343,37 @@ def test_a_nodes_report_goes_to_a_thread(service: Service, where: list[str]) -> 
     assert "loop" not in where
 
 
+def test_while_a_slip_in_the_site_file_is_read_places_are_found_in_the_loop(
+    service: Service, where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question read it, in one of the two threads that reports need as well."""
+    secret, path, go = with_nodes(service), tmp_path / "site.yaml", threading.Event()
+    site_file = service.app.state.context.site_file
+    site_file.current()
+    path.write_text("nonsense: [")
+
+    def load_later(path: Path) -> Any:
+        assert go.wait(SECONDS)
+        return load(path)
+
+    monkeypatch.setattr(site_file, "_path", path)
+    monkeypatch.setattr("hpctools.site.load", load_later)
+
+    async def ask() -> list[int]:
+        async with alive(service.app, secret) as client:
+            where.clear()
+            answers = [
+                await client.post("/v1/login/sessions", json={"user": f"u{each}"}) for each in range(4)
+            ]
+            return [answer.status_code for answer in answers]
+
+    try:
+        assert carried_out(ask()) == [201] * 4
+    finally:
+        go.set()
+    assert {each.partition(",")[0] for each in where} == {"loop"}
+
+
 def test_who_does_not_get_the_turn_is_told_and_nothing_is_held(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
