@@ -11,7 +11,20 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Engine, and_, bindparam, delete, func, insert, not_, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from api.auth.principal import Principal
 from api.db.engine import writing
@@ -168,10 +181,14 @@ def _swept_seconds(rules: Rules) -> int:
 
 
 def close_lease(store: LoginStore, node: str, claim: str) -> bool:
-    """A session is over; whether it was known. One that the trail is still to have goes with a report."""
+    """A session is over; whether it was known. One that the trail is still to have goes with a report.
+
+    On a node that never reports it goes at once, and no trail has it.
+    """
     own = _own_claim(node, claim)
     with store.writing() as moment:
-        gone = moment.execute(delete(LEASES).where(own, not_(_OWED)))
+        reports = bool(moment.rows(_HEARD, {"at": node}))
+        gone = moment.execute(delete(LEASES).where(own, not_(_OWED) if reports else true()))
         take_places(moment, node, -gone)
         return gone > 0 or bool(moment.rows(select(LEASES.c.id).where(own)))
 
@@ -287,13 +304,14 @@ def place_claim(user: str) -> str:
 def _forget(moment: Moment, node: str, claims: Iterable[str]) -> None:
     wanted = sorted(claims)
     if wanted:
-        over = and_(LEASES.c.node == node, LEASES.c.claim.in_(wanted))
+        over = and_(LEASES.c.node == node, LEASES.c.claim.in_(wanted), not_(_OWED))
         take_places(moment, node, -moment.execute(delete(LEASES).where(over)))
 
 
 def _forget_others(moment: Moment, asked: Asked, living: Iterable[str]) -> None:
     mine = and_(LEASES.c.node == asked.node, LEASES.c.user == asked.user, LEASES.c.kind == asked.kind)
-    gone = moment.execute(delete(LEASES).where(mine, LEASES.c.claim.not_in([*living, asked.claim])))
+    others = LEASES.c.claim.not_in([*living, asked.claim])
+    gone = moment.execute(delete(LEASES).where(mine, others, not_(_OWED)))
     take_places(moment, asked.node, -gone)
 
 

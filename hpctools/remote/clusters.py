@@ -49,9 +49,14 @@ class Cluster:
     def asking(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The environment in which its API is asked: with that and, where it has an own one, its token."""
         found = {**environment, **({"HPCTOOLS_API": self.api} if self.api else {})}
+        other = environment.get("HPCTOOLS_API", "")
+        is_others = self.api and other and other.rstrip("/") != self.api.rstrip("/")
+        if is_others:  # whose token it is
+            found.pop("HPCTOOLS_API_TOKEN_FILE", None)
+        if is_others or (self.api and self.token):
+            found.pop("HPCTOOLS_API_TOKEN", None)
         if self.api and self.token:
             home = environment.get("HOME", "/nonexistent")
-            found.pop("HPCTOOLS_API_TOKEN", None)
             found["HPCTOOLS_API_TOKEN_FILE"] = re.sub("^~(?=/)", lambda _: home, self.token)
         return found
 

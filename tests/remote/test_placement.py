@@ -114,6 +114,18 @@ clusters:
 """
 
 
+@pytest.mark.parametrize(("other", "sent"), [(True, []), (False, ["Bearer their secret"])])
+def test_a_token_in_the_environment_goes_to_no_other_site_than_the_environments(
+    api: Api, tmp_path: Path, other: bool, sent: list[str]
+) -> None:
+    """An administrator's shell may have that of another site's budgets."""
+    ours = f"http://127.0.0.1:{api.server.server_port}"
+    api_there = "https://budget.other.edu" if other else f"{ours}/"
+    environment = {"HPCTOOLS_API": api_there, "HPCTOOLS_API_TOKEN": "their secret", "HOME": str(tmp_path)}
+    login_nodes(Cluster("uni", NODES, api=ours), lambda: "nlp1", environment, lambda said: None)
+    assert [token for _, token, _ in api.asked] == sent
+
+
 def test_no_site_is_sent_the_token_of_another_one(api: Api, tmp_path: Path) -> None:
     """Of several APIs each has one of its own; the usual one may be anybody's."""
     keys, file = tmp_path / ".hpctools", tmp_path / "clusters.yaml"

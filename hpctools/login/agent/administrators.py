@@ -30,7 +30,7 @@ class AdministratorCheck:
     def __init__(self, stated: Administrators, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._stated, self._monotonic = stated, monotonic
         self._in_group: Answers[str, bool] = Answers(self._ask, monotonic, _FRESH)
-        self._had: set[str] = set()
+        self._had: frozenset[str] = frozenset()
         self._unknown: dict[str, float] = {}
 
     def __call__(self, user: str) -> bool:
@@ -50,10 +50,12 @@ class AdministratorCheck:
         try:
             found = self._in_group(user)
         except KeyError:
-            self._unknown = {name: at for name, at in self._unknown.items() if now - at < _AGAIN}
-            self._unknown[user] = now
+            # In one step, since many threads ask: whoever goes through them has them all.
+            fresh = {name: at for name, at in self._unknown.items() if now - at < _AGAIN}
+            self._unknown = {**fresh, user: now}
             return None
-        self._unknown.pop(user, None)
+        if user in self._unknown:
+            self._unknown = {name: at for name, at in self._unknown.items() if name != user}
         return found
 
     def _ask(self, user: str) -> bool:
@@ -76,5 +78,5 @@ class AdministratorCheck:
             found = grp.getgrnam(name)
         except KeyError:
             return None
-        self._had.add(name)
+        self._had |= {name}
         return found

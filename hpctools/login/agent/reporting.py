@@ -113,9 +113,10 @@ class Reporter:
         body = self._body(sample) | {"draining": draining, "unlimited": unlimited}
         if closed:
             body["closed"] = True
+        waiting = self.untold.claims  # before it is looked which sessions begin: later ones are not over
         if claims is not None:
             self._add_claims(body, claims)
-        over = self._add_untold(body)
+        over = self._add_untold(body, waiting)
         try:
             path = f"/v1/login/nodes/{quote(self._own.name, safe='')}/report"
             answer = self._service.ask("PUT", path, body)
@@ -190,14 +191,17 @@ class Reporter:
         told = {"claim": claim, "user": user_of(user), "kind": "ssh", "origin": origin}
         return {**told, "age": age, "administrator": is_one}
 
-    def _add_untold(self, body: dict[str, Any]) -> list[str]:
+    def _add_untold(self, body: dict[str, Any], waiting: frozenset[str]) -> list[str]:
         """Tell of administrators' sessions that are over, as if they were here; their claims.
 
         The trail has those that a report told of. The service hears at once that they are over.
+
+        Args:
+            waiting: claims that were untold before it was asked who is here.
         """
         here = {each["claim"] for each in body["sessions"]}
         self.untold.note(each for each in body["sessions"] if each.get("administrator"))
-        over = self.untold.over(here)
+        over = self.untold.over(waiting - here)
         body["sessions"] += over
         return [each["claim"] for each in over]
 

@@ -336,8 +336,11 @@ def _is_elsewhere(pid: int, uid: int) -> bool:
 
 
 def cgroups_of(pid: int, proc: Path) -> str:
-    """Where the kernel has a process, a line for each hierarchy; empty when it has ended."""
+    """Where the kernel has a process, a line for each hierarchy; empty when it has ended.
+
+    People may name cgroups of their own, with any bytes.
+    """
     try:
-        return (proc / str(pid) / "cgroup").read_text()
+        return (proc / str(pid) / "cgroup").read_text(errors="replace")
     except OSError:
         return ""

@@ -35,11 +35,17 @@ class Untold:
             while len(self._waiting) > MOST:
                 del self._waiting[next(iter(self._waiting))]
 
-    def over(self, here: Collection[str]) -> list[dict[str, Any]]:
-        """What waits and is not among the claims that are here, as a report tells of it."""
+    @property
+    def claims(self) -> frozenset[str]:
+        """What waits now."""
+        with self._lock:
+            return frozenset(self._waiting)
+
+    def over(self, claims: Collection[str]) -> list[dict[str, Any]]:
+        """What waits of these, as a report tells of it; they are over."""
         now = self._monotonic()
         with self._lock:
-            over = [waiting for claim, waiting in self._waiting.items() if claim not in here]
+            over = [waiting for claim, waiting in self._waiting.items() if claim in claims]
         return [{**each, "age": max(0.0, now - at)} for at, each in over[:TOGETHER]]
 
     def told(self, claims: Collection[str]) -> None:

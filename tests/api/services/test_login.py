@@ -386,6 +386,25 @@ def test_an_administrators_session_stays_until_the_trail_has_it(desk: Desk) -> N
     assert len(desk.audited()) == 2
 
 
+def test_no_question_for_a_lease_takes_what_the_trail_is_still_to_have(desk: Desk) -> None:
+    """An agent asks for an administrator by group as for anybody while the directory is away."""
+    desk.report("login-1")
+    seen = (there("9-1", "nlp3", administrator=True), there("8-1", "nlp3", administrator=True))
+    with ThreadPoolExecutor(1) as pool, writing(desk.books):
+        assert pool.submit(desk.report, "login-1", *seen).result(timeout=20).taken
+        over = {"living": frozenset(), "gone": frozenset({"9-1"})}
+        assert pool.submit(desk.open, "login-1", "7-1", "nlp3", **over).result(timeout=20) is None
+    assert sorted(desk.claims("nlp3")) == ["7-1", "8-1", "9-1"]
+
+
+def test_on_a_node_that_never_reports_an_administrators_session_ends_at_once(desk: Desk) -> None:
+    """Session Manager's function tells of it; nobody else would."""
+    desk.rules = replace(desk.rules, administrators=frozenset({"nlp1"}))
+    desk.open("login-9", "uni-1", kind="ssm")
+    assert close_lease(desk.store, "login-9", "uni-1")
+    assert desk.claims() == []
+
+
 def test_limits_hold_when_everybody_comes_at_once(desk: Desk) -> None:
     """Twenty people, eight sessions each, all at the same time: two each."""
     wanted = [(f"user{number % 20}", f"login-{number % 4}", f"{number}-1") for number in range(160)]

@@ -49,7 +49,8 @@ class Node:
         (folder / "stat").write_text(f"{pid} (sh (1)) {other.get('state', 'S')} {stat}\n")
         (folder / "status").write_text(f"Name:\tsh\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
         (folder / "cmdline").write_bytes(b"sh\0")
-        (folder / "cgroup").write_text(cgroup if ":" in cgroup else f"0::{cgroup}\n")
+        line = cgroup if ":" in cgroup else f"0::{cgroup}\n"
+        (folder / "cgroup").write_text(line, errors="surrogateescape")
 
     def end(self, pid: int) -> None:
         shutil.rmtree(self.proc / str(pid))
@@ -93,6 +94,15 @@ def refusing(text: str = "Call failed") -> Callable[[Sequence[str]], None]:
         raise CommandError(text, argv=("busctl",), code=1)
 
     return answer
+
+
+def test_a_cgroup_of_somebodys_own_with_a_name_that_is_no_text_keeps_nobody_from_being_moved(
+    node: Node,
+) -> None:
+    """The kernel takes any bytes; people make cgroups below what systemd gives them."""
+    node.begin(60, BERT, f"/user.slice/user-{BERT}.slice/user@{BERT}.service/x\udcff")
+    node.begin(61, ANNA)
+    assert node.look() == [["61"]]
 
 
 def test_a_shell_of_session_managers_gets_into_its_owners_slice_with_all_below_it(node: Node) -> None:

@@ -89,10 +89,33 @@ def test_a_session_that_lasts_is_told_as_any(tmp_path: Path) -> None:
     assert told(service) == [["100-10000"]] * 2
 
 
+def test_who_enters_while_a_report_is_put_together_is_not_told_as_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory may take its time for somebody else who begins."""
+    service = FakeService(FINE)
+    agent = made_agent(tmp_path, LISTENER, service=service)
+    agent.sampler = FakeSampler(sample(LISTENER, ROOT))  # type: ignore[assignment]
+    told(service)
+    beginning = agent.claims.beginning
+
+    def slow(seen: Any) -> Any:
+        found = beginning(seen)
+        comes(agent, service, "root", SHORT)
+        monkeypatch.undo()
+        return found
+
+    monkeypatch.setattr(agent.claims, "beginning", slow)
+    agent.look()
+    assert told(service) == [["100-10000"]]
+    agent.look()
+    assert told(service) == [["100-10000", SHORT], SHORT], "it is over by then"
+
+
 def test_without_a_service_nothing_is_kept(tmp_path: Path) -> None:
     agent = made_agent(tmp_path)
     comes(agent, None)
-    assert agent.reporter.untold.over(()) == []
+    assert agent.reporter.untold.claims == frozenset()
     assert agent.claims.gone() == []
 
 
@@ -101,7 +124,7 @@ def test_what_is_kept_and_told_together_has_a_limit() -> None:
     untold = Untold(lambda: now[0])
     untold.note({"claim": f"{number}-1", "age": 4.0} for number in range(MOST + 1))
     now[0] = 25.0
-    over = untold.over(("1-1",))
+    over = untold.over(untold.claims - {"1-1"})
     assert (len(over), over[0]) == (TOGETHER, {"claim": "2-1", "age": 19.0})
     untold.told([each["claim"] for each in over])
-    assert untold.over(())[0]["claim"] == "1-1"
+    assert untold.over(untold.claims)[0]["claim"] == "1-1"
