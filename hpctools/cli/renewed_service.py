@@ -81,6 +81,7 @@ class RenewedService:
 
     def __init__(self, service: Service, held: Held, sources: Sequence[Source]) -> None:
         self._service, self._held, self._sources = service, held, sources
+        self._said: dict[str, str] = {}
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Ask.
@@ -101,6 +102,7 @@ class RenewedService:
                 said = error
                 continue
             self._held.token = token
+            self._said.clear()
             _log.info("the token from %s holds", place)
             return answer
         raise said
@@ -120,10 +122,17 @@ class RenewedService:
                 token = source.read()
             except HpctoolsError as error:
                 had = "the service refuses the token, and %s has no other: %s"
-                _log.warning(had if any(refused) else "%s has no token yet: %s", source.place, error)
+                self._warn(source.place, had if any(refused) else "%s has no token yet: %s", error)
                 continue
             if token not in refused:
                 yield source.place, token
+
+    def _warn(self, place: str, words: str, error: HpctoolsError) -> None:
+        """Say it where it is new, not with each question."""
+        said = words % (place, error)
+        if self._said.get(place) != said:
+            self._said[place] = said
+            _log.warning("%s", said)
 
 
 def renewed(service: Service, environment: Mapping[str, str]) -> tuple[RenewedService, RenewedService]:

@@ -103,8 +103,14 @@ class Reach:
 
     @property
     def wait(self) -> float:
-        """For how long at least a coordinator is looked for before the next term is claimed."""
-        return min(FIRST_WAIT * 2.0 ** (self._in_vain - 1), LONGEST_WAIT) if self._in_vain else 0.0
+        """For how long at least a coordinator is looked for before the next term is claimed.
+
+        Whoever trains, or does without the others, claims it at once: one that reaches nobody would soon take
+        the state of the training for lost.
+        """
+        if not self._in_vain or self._part.is_enough or self._trains():
+            return 0.0
+        return min(FIRST_WAIT * 2.0 ** (self._in_vain - 1), LONGEST_WAIT)
 
     def judge(self, folder: RunFolder, now: float) -> Verdict:
         """What follows; reads the run's folder.

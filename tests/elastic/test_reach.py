@@ -14,14 +14,14 @@ from hpctools.elastic import reach, succession
 from hpctools.elastic.agent_line import AgentLine, RunOverError
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
-from hpctools.elastic.reach import LONG_SECONDS, Part, Reach, is_cut_off, verdict
+from hpctools.elastic.reach import LONG_SECONDS, MOST_IN_VAIN, Part, Reach, is_cut_off, verdict
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.succession import Succession
 from hpctools.errors import ElasticError
 from hpctools.testing.slurm import FakeSlurm
 
 SPEC = RunSpec("t-1", "t", "nlp1", "", 2, 2, 1, ("true",), "/", (), "/r.sh", "now")
-LIMIT = 20.0
+LIMIT = 60.0
 NEEDED = Part("b1", is_needed=True)
 
 
@@ -74,10 +74,13 @@ class Node:
         self.line.heir = heir
         self.visited, self.publishes = False, True
         self.terms: list[int] = []
+        self.at: list[float] = []
+        self._now = 0.0
         self.failed: list[str] = []
 
     def _appoint(self, term: int) -> Coordinator:
         self.terms.append(term)
+        self.at.append(self._now)
         address = CoordinatorAddress(self.part.name, term, "secret", 1, 1, term)
         if self.publishes:
             self.folder.write_coordinator(address)
@@ -89,6 +92,7 @@ class Node:
 
     def look(self, now: float) -> None:
         """As its line does; its coordinator is in office as long as its term is the last one."""
+        self._now = now
         in_office = bool(self.terms) and self.terms[-1] == self.folder.current_term()
         self.line.work = SimpleNamespace(done=lambda: not in_office)  # type: ignore[assignment]
         if term := self.line.unreached(now, published=self.folder.findable_term()):
@@ -167,11 +171,17 @@ def test_a_node_that_the_run_does_without_leaves_and_says_why(folder: RunFolder)
     assert not enough.failed
 
 
-def test_who_trains_stays(folder: RunFolder) -> None:
+@pytest.mark.parametrize("part", [Part("b0", is_enough=True), Part("b0", is_needed=True)])
+def test_who_trains_stays_and_is_out_of_office_for_a_moment_only(folder: RunFolder, part: Part) -> None:
+    """In five seconds another coordinator would take the state of the training for lost."""
     folder.claim_term(1, agent="b0")
-    one, two = (Node(folder, Part(name), trains=lambda: True) for name in ("b0", "r7"))
-    assert play(one, two) == 300.0
-    assert folder.current_term() < 40, "they depose each other less and less often"
+    trains, other = Node(folder, part, trains=lambda: True), Node(folder, Part("r7"))
+    with pytest.raises(ElasticError, match="nobody but r7 itself came to its coordinator"):
+        play(trains, other, step=0.1)
+    assert len(other.terms) == MOST_IN_VAIN
+    assert trains.terms[-MOST_IN_VAIN:] == [term + 1 for term in other.terms]
+    back = [theirs - others for theirs, others in zip(trains.at[-MOST_IN_VAIN:], other.at, strict=True)]
+    assert max(back) <= 1.0
 
 
 class Walled(AgentLine):
