@@ -32,6 +32,7 @@ from api.services.reconcile import reconcile
 from hpctools.budget.charges_table import MonthSums
 from hpctools.budget.month import Month
 from hpctools.budget.tree import BudgetSite
+from hpctools.login.placement import Policy
 from hpctools.site import load
 from tests.api.conftest import NOW, UNIVERSITY, Bills, Jobs, Service
 from tests.api.databases import Postgres
@@ -100,7 +101,10 @@ def with_nodes(service: Service) -> str:
 
 @pytest.fixture
 def where(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """For each query of a login's first question, and each look: whether it was in the loop."""
+    """For each query of a login's first question, and each look: whether it was in the loop.
+
+    What is whole may also be of the service itself, which looks in threads for work at any time.
+    """
     found: list[str] = []
     looked, opened = in_loop.here_to_look, in_loop.here
 
@@ -202,8 +206,8 @@ def test_two_replicas_that_are_asked_at_once_hold_each_place_once(
     assert [answer.status_code for answer in answers] == [201] * 60
     per_node = Counter(answer.json()["node"] for answer in answers)
     # Each asks who it is; for the turn asks one for all who wait.
-    assert set(where) == {"loop"}
-    assert 60 < len(where) < 120
+    assert "thread" not in where
+    assert 60 < where.count("loop") < 120
     with service.engine.connect() as connection:
         held = connection.exec_driver_sql("SELECT node, count(*) FROM login_lease GROUP BY node").all()
         taken = connection.exec_driver_sql("SELECT name, taken FROM login_node").all()
@@ -213,17 +217,20 @@ def test_two_replicas_that_are_asked_at_once_hold_each_place_once(
 
 
 def test_who_waits_for_the_turn_is_placed_together_and_evenly(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service, where: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixty at once, in a few transactions; one of them asks twice, and is told the same."""
     secret, ways = with_nodes(service), list[int]()
     told = login_store.told_together
+    # Who finds it unread is placed in a thread, by themselves.
+    service.app.state.context.site_file.current()
 
     def counted(connection: Any, questions: Any) -> Any:
         ways.append(len(questions))
         return told(connection, questions)
 
     monkeypatch.setattr(login_store, "told_together", counted)
+    where.clear()
     people = [f"u{number}" for number in range(59)]
 
     async def ask() -> list[Any]:
@@ -235,7 +242,9 @@ def test_who_waits_for_the_turn_is_placed_together_and_evenly(
     assert {answer.status_code for answer in answers} == {201}
     assert answers[-1].json()["node"] == answers[7].json()["node"]
     sent = Counter(answer.json()["node"] for answer in answers[:-1])
-    assert max(sent.values()) - min(sent.values()) <= 1
+    assert "thread" not in where
+    # They come to the turn in any order. Of equal nodes one that is one ahead still takes its own people.
+    assert max(sent.values()) - min(sent.values()) <= Policy.slack
     with service.engine.connect() as connection:
         held = dict(connection.exec_driver_sql('SELECT "user", node FROM login_lease').all())
         taken = dict(connection.exec_driver_sql("SELECT name, taken FROM login_node").all())
@@ -371,7 +380,8 @@ def test_while_a_slip_in_the_site_file_is_read_places_are_found_in_the_loop(
         assert carried_out(ask()) == [201] * 4
     finally:
         go.set()
-    assert {each.partition(",")[0] for each in where} == {"loop"}
+    assert "loop" in where
+    assert "thread" not in where
 
 
 def test_who_does_not_get_the_turn_is_told_and_nothing_is_held(

@@ -37,6 +37,8 @@ class _Quiet(WSGIRequestHandler):
 
 
 class _Server(CappedServer, WSGIServer):
+    # Of the usual 5, a burst leaves the others to knock again after whole seconds.
+    request_queue_size = 128
     cap = Cap(seconds=5.0, most=16)
 
     def server_bind(self) -> None:
