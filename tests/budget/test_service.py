@@ -110,6 +110,7 @@ def test_a_person_goes_to_a_node_of_their_list(stranger: Service) -> None:
 def test_hp_submit_goes_by_the_persons_own_order(stranger: Service, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a-token")
+    token.chmod(0o600)
     cluster = Cluster("uni", ("login-1", "login-2"), api=f"http://{stranger.host}")
     told: list[str] = []
     environment = {"HPCTOOLS_API_TOKEN_FILE": str(token), "HOME": str(tmp_path)}
