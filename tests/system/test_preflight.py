@@ -63,8 +63,8 @@ def state_files(cluster: Cluster) -> str:
 def lost_of(cluster: Cluster, folder: str, job: int) -> dict[str, Any]:
     """The first verdict that names lost jobs; of none within the limit, what was seen instead.
 
-    The job is changed again and again, as on a cluster where something happens: each time slurmctld writes all
-    jobs down. 26.05's was seen to leave one unwritten for two minutes in which nothing else happened.
+    The job is changed again and again, as on a cluster where something happens: each time slurmctld writes
+    all jobs down. 26.05's was seen to leave one unwritten for two minutes in which nothing else happened.
     """
     verdicts: list[dict[str, Any]] = []
 
