@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ledger_run import LedgerRun, training
+from ledger_run import LedgerRun
 from test_acting import NAMES, SPEC, Scene, Wire
 from test_silence import muted, warnings_of
 
@@ -27,9 +27,9 @@ from hpctools.elastic.protocol import BEAT_SECONDS, SILENCE_SECONDS
 from hpctools.elastic.relinquishing import why_kept
 from hpctools.elastic.watchers import Report, View
 from hpctools.elastic.watching import Watching
-from tests.elastic.test_run import OPTIONS, assert_same_result, lone
+from tests.elastic.test_run import MakeRun, assert_same_result, hurried_run, hurry, lone
 
-__all__ = ["lone"]
+__all__ = ["hurried_run", "hurry", "lone"]
 
 SOON = SILENCE_SECONDS + 0.1
 TICK = 0.1
@@ -408,23 +408,6 @@ def test_the_last_one_with_the_state_is_waited_for_as_long_though_it_is_stopped(
 
 # Whole runs
 
-MakeRun = Callable[..., LedgerRun]
-
-
-@pytest.fixture
-def hurry(tmp_path: Path) -> Path:
-    """Once this file exists the training takes no time any more: the scenario is through."""
-    return tmp_path / "hurry"
-
-
-@pytest.fixture
-def make_run(tmp_path: Path, hurry: Path) -> MakeRun:
-    def make(nodes: tuple[int, int], *options: str) -> LedgerRun:
-        timing = ("--delay", "0.004", "--hurry", str(hurry))
-        return LedgerRun(tmp_path, training(tmp_path / "out", *OPTIONS, *timing, *options), nodes)
-
-    return make
-
 
 def said(run: LedgerRun, words: str) -> list[str]:
     return [str(each.detail) for each in run.events("warning") if words in str(each.detail)]
@@ -434,10 +417,10 @@ def said(run: LedgerRun, words: str) -> list[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("when", ["start", pytest.param("step", marks=pytest.mark.long)])
 def test_a_worker_that_holds_pythons_lock_is_not_killed(
-    when: str, make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+    when: str, hurried_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
     """In one call into C of five seconds, before it is ready or in the middle of a step."""
-    with make_run((2, 2), "--hold-lock", when) as run:
+    with hurried_run((2, 2), "--hold-lock", when) as run:
         run.wait(lambda: said(run, "b1.0.0 on n2 gives no sign of life, but computes"))
         run.wait_for_world(2)
         run.wait(lambda: len(run.committed()) > 10)
@@ -451,11 +434,11 @@ def test_a_worker_that_holds_pythons_lock_is_not_killed(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_frozen_agents_worker_that_prints_a_lot_is_not_waited_for(
-    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, tmp_path: Path
+    hurried_run: MakeRun, lone: list[dict[str, Any]], hurry: Path, tmp_path: Path
 ) -> None:
     """It stands still in its write while its thread says that it lives."""
     chatty = tmp_path / "chatty"
-    with make_run((1, 2), "--chatty", str(chatty)) as run:
+    with hurried_run((1, 2), "--chatty", str(chatty)) as run:
         run.capacity = 1
         run.wait_for_world(2)
         agent = run.agent_of("r1000")
@@ -474,13 +457,13 @@ def test_a_frozen_agents_worker_that_prints_a_lot_is_not_waited_for(
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_state_is_not_lost_with_the_agent_of_the_only_worker_that_has_it(
-    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+    hurried_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
     """The coordinator's node is drained while the other agent is frozen: it stays until a relief is there.
 
     Then it dies, and who takes over hears the worker without its agent.
     """
-    with make_run((1, 2)) as run:
+    with hurried_run((1, 2)) as run:
         run.capacity = 1
         run.wait_for_world(2)
         run.agent_of("r1000").send_signal(signal.SIGSTOP)

@@ -51,6 +51,17 @@ def hurry(tmp_path: Path) -> Path:
     return tmp_path / "hurry"
 
 
+@pytest.fixture
+def hurried_run(tmp_path: Path, hurry: Path) -> MakeRun:
+    """As `make_run`, of which the training hurries once the scenario is through."""
+
+    def make(nodes: tuple[int, int], *options: str) -> LedgerRun:
+        timing = ("--delay", str(DELAY), "--hurry", str(hurry))
+        return LedgerRun(tmp_path, training(tmp_path / "out", *OPTIONS, *timing, *options), nodes)
+
+    return make
+
+
 def warnings_of(run: LedgerRun) -> list[str]:
     return [event.detail["message"] for event in run.events("warning")]
 

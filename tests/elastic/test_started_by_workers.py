@@ -5,34 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_run import PATIENCE, LedgerRun, training
+from ledger_run import PATIENCE
 
-from tests.elastic.test_run import DELAY, OPTIONS, assert_same_result, lone, warnings_of
+from tests.elastic.test_run import MakeRun, assert_same_result, hurried_run, hurry, lone, warnings_of
 
-__all__ = ["lone"]
+__all__ = ["hurried_run", "hurry", "lone"]
 
-MakeRun = Callable[..., LedgerRun]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("forked_workers")]
-
-
-@pytest.fixture
-def hurry(tmp_path: Path) -> Path:
-    """Once this file exists the training takes no time any more: the scenario is through."""
-    return tmp_path / "hurry"
-
-
-@pytest.fixture
-def make_run(tmp_path: Path, hurry: Path) -> MakeRun:
-    def make(nodes: tuple[int, int], *options: str) -> LedgerRun:
-        timing = ("--delay", str(DELAY), "--hurry", str(hurry))
-        return LedgerRun(tmp_path, training(tmp_path / "out", *OPTIONS, *timing, *options), nodes)
-
-    return make
 
 
 CHILD = """
@@ -42,7 +25,7 @@ print(len(train(Noisy(9), epochs=1)[1]))
 
 
 def test_what_a_worker_starts_and_submits_trains_by_itself(
-    make_run: MakeRun,
+    hurried_run: MakeRun,
     lone: list[dict[str, Any]],
     tmp_path: Path,
     hurry: Path,
@@ -54,7 +37,7 @@ def test_what_a_worker_starts_and_submits_trains_by_itself(
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     hurry.touch()
-    with make_run((1, 1), "--child", str(child)) as run:
+    with hurried_run((1, 1), "--child", str(child)) as run:
         assert run.end(PATIENCE) == 0
     assert_same_result(run, lone)
     children = [(line["child"], line["code"], line["errors"]) for line in run.ledger() if "child" in line]
@@ -64,10 +47,10 @@ def test_what_a_worker_starts_and_submits_trains_by_itself(
 
 
 def test_a_killed_loading_process_of_the_baseline(
-    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+    hurried_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
 ) -> None:
     """The run failed, with all the state there. Who forks them is killed, too: a worker is started again."""
-    with make_run((2, 2), "--num-workers", "2", "--hurry", str(hurry)) as run:
+    with hurried_run((2, 2), "--num-workers", "2", "--hurry", str(hurry)) as run:
         run.wait_for_world(2)
         for name in ("b0.", "b1."):
             os.kill(descendants_of(run.pid_of(name))[-1], signal.SIGKILL)
