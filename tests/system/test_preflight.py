@@ -60,41 +60,39 @@ def state_files(cluster: Cluster) -> str:
     return cluster.inside("sh", "-c", f"date; ls -l --full-time {folder}").stdout
 
 
-def lost_of(cluster: Cluster, folder: str, job: int) -> dict[str, Any]:
-    """The first verdict that names lost jobs; of none within the limit, what was seen instead.
-
-    The job is changed again and again, as on a cluster where something happens: each time slurmctld writes
-    all jobs down. 26.05's was seen to leave one unwritten for two minutes in which nothing else happened.
-    """
+def lost(cluster: Cluster, folder: str, jobs: list[int]) -> None:
+    """Wait until the verdict names these jobs; slurmctld writes what it took down a moment later."""
     verdicts: list[dict[str, Any]] = []
 
-    def look() -> dict[str, Any] | None:
-        cluster.inside("scontrol", "update", f"jobid={job}", f"comment={len(verdicts)}", check=False)
+    def look() -> bool:
         verdicts.append(preflight(cluster, folder))
-        return verdicts[-1] if verdicts[-1]["lost_jobs"] else None
+        return verdicts[-1]["lost_jobs"] == jobs
 
     try:
-        return cluster.until(look, 120)
+        until(look, 60)
     except AssertionError as error:
+        states = {job.id: job.state for job in cluster.jobs("nlp1")}
+        files = state_files(cluster)
         raise AssertionError(
-            f"{len(verdicts)} verdicts, the last {verdicts[-1]}; {cluster.job(job, 'nlp1')}; "
-            f"{state_files(cluster)}; {error}"
+            f"{error}: not {jobs}, the last of {len(verdicts)} verdicts is {verdicts[-1]}; {states}; {files}"
         ) from None
 
 
 def test_jobs_that_a_configuration_would_lose_are_named_and_run_on(cluster: Cluster) -> None:
-    job = cluster.submit("nlp1", "-p", "nlp", "--wrap", "sleep 600")
+    """One that runs and one that waits: from 25.11 on slurmctld has other words for the two."""
+    running = cluster.submit("nlp1", "-p", "nlp", "--wrap", "sleep 600")
+    held = cluster.submit("nlp1", "-p", "nlp", "--hold", "--array=1-2", "--wrap", "sleep 600")
     try:
+        cluster.until(lambda: cluster.job(running, "nlp1").state == "RUNNING")
         folder = edited(cluster, "lost", "PartitionName=nlp ", "PartitionName=gone ")
-        # slurmctld writes a new job down a moment after it took it.
-        verdict = lost_of(cluster, folder, job)
-        assert verdict["lost_jobs"] == [job]
-        assert cluster.job(job, "nlp1").state in ("PENDING", "RUNNING")
+        lost(cluster, folder, [running, held])
+        assert cluster.job(running, "nlp1").state == "RUNNING"
+        assert {job.state for job in cluster.jobs("nlp1") if job.id > running} == {"PENDING"}
     finally:
-        cluster.inside("scancel", str(job))
-        cluster.ended(job, "nlp1")
-    # slurmctld remembers it for minutes, and complains of its partition; there is nothing to lose any more.
-    assert until(lambda: preflight(cluster, folder)["lost_jobs"] == [], 120)
+        cluster.inside("scancel", str(running), str(held))
+        cluster.ended(running, "nlp1")
+    # slurmctld remembers them for minutes, and complains of their partition; there is nothing to lose now.
+    lost(cluster, folder, [])
 
 
 def test_fewer_gpus_than_slurmctld_remembers_are_no_fault(cluster: Cluster) -> None:

@@ -42,8 +42,13 @@ OF_THE_PAST = (
 # Not marked as an error, and still one: what should have written the file did not.
 _EMPTY = re.compile(r'file "([^"]+)" is empty')
 _UNKNOWN_NODE = re.compile(r'lookup failure for node "?([^"\s]+)"?')
+# A task of an array or a part of a heterogeneous job is `JobId=7_2(9)`: its own id is the last.
+_ID = r"JobId=(?:\d+[_+][^\s(]*\()?(\d+)\)?"
 _LOST = re.compile(
-    r"(?:(?:Invalid nodes? .*|Invalid partition .*|Node count mismatch .*)JobId=|Killing job )(\d+)"
+    rf"(?:Invalid (?:req_)?nodes? |Invalid partition |Node count mismatch |No partition for ).*{_ID}"
+    rf"|Killing {_ID} on defunct partition"  # of a running one, from 25.11 on
+    rf"|Aborting {_ID} due to "
+    r"|Killing job (\d+)"
 )
 
 
@@ -194,7 +199,7 @@ def unknown_node(line: str) -> str | None:
 def lost_job(line: str) -> int | None:
     """The job that a line says is lost; None when it says nothing of the kind."""
     found = _LOST.search(line)
-    return int(found[1]) if found else None
+    return int(next(filter(None, found.groups()))) if found else None
 
 
 def problem(line: str, *, past: bool) -> Problem | None:

@@ -232,7 +232,10 @@ def _fields(text: str, name: str, keys: tuple[str, ...]) -> dict[str, list[str]]
 
 
 def _over(row: list[str]) -> str:
-    """When a job ended; "" while it has not."""
+    """When a job ended; "" while it has not.
+
+    One that slurmctld ends now stays COMPLETING, since no slurmd answers; one that was so before was over.
+    """
     state, end = row
     return "" if state in UNFINISHED else end
 

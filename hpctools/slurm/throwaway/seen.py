@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING", "REQUEUED")
+UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "REQUEUED")
 """States of jobs that can still be lost."""
 
 

@@ -230,6 +230,20 @@ def test_jobs_that_a_configuration_loses_are_told_apart_from_its_faults() -> Non
     assert lost_jobs(seen) == (6, 7, 8, 9)
 
 
+def test_a_job_that_runs_is_lost_in_the_words_of_newer_releases() -> None:
+    lines = (
+        "error: Killing JobId=13 on defunct partition nlp",  # recorded on 26.05.5
+        "error: Killing JobId=14_2(16) on defunct partition nlp",
+        "error: Invalid partition (nlp) for JobId=17_*",
+        "error: Invalid req_nodes (gone-1) for JobId=18+1(19)",
+        "error: Aborting JobId=20 due to use of invalid GRES configuration",
+        "Killing JobId=21 on failed node gpu-1",  # of a node that went down: no word about the configuration
+    )
+    seen = Booted("26.05.5", lines, True, None)
+    assert judge(Expected(), seen, "/etc/slurm", past=True) == ()
+    assert lost_jobs(seen) == (13, 16, 17, 19, 20)
+
+
 def test_nodes_that_slurmctld_remembers_show_their_former_gpus_until_they_register() -> None:
     wanted = Expected(nodes={"gpu-1": "gpu:a100:4"})
     seen = Booted("24.11.5", (), True, None, nodes={"gpu-1": SeenNode("IDLE", "gpu:a100:8")})
