@@ -16,7 +16,7 @@ class Bounds:
         job: TRES of one job.
         user, in_account: TRES of the jobs together of one user, or of one account.
         on_node: TRES that a job may have of each of its nodes (MaxTRESPerNode), on the average.
-        least: TRES that one job has to have (MinTRES).
+        least: TRES that one job has to have (MinTRES); memory in MiB.
         jobs, submitted: jobs of the user that may run, and that may be there at all.
         group_jobs, group_submitted: the same for all users together.
         account_jobs, account_submitted: the same for one account, where they are a QoS's.
@@ -127,6 +127,8 @@ class Limits:
         over_partitions: QoS whose limits go before those of their partition's QoS.
         usage_factors: as how many minutes one of a job's counts, by its QoS (UsageFactor).
         asked_with_factor: QoS whose jobs are also compared so before they start (UsageFactorSafe).
+        largest: the most that one node of each partition has of a TRES (memory in MiB); only where a QoS has
+            MinTRES of something else than nodes.
         denying: QoS whose jobs are compared with all limits when they are submitted (DenyOnLimit).
     """
 
@@ -147,6 +149,7 @@ class Limits:
     usage_factors: Mapping[str, float] = field(default_factory=dict)
     asked_with_factor: frozenset[str] = frozenset()
     denying: frozenset[str] = frozenset()
+    largest: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def account(self, name: str | None, partitions: Sequence[str] = ()) -> Account | None:
         """An account of the user by its name (whose case Slurm ignores), or the default one; None: none.

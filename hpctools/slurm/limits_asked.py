@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from hpctools.errors import CommandError
 from hpctools.slurm import limits_text, parse, run
 from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes, Precedence
+from hpctools.slurm.parse_nodes import largest, nodes_from_text
 from hpctools.slurm.versions import keeps_people_to_minutes_left, parse_release, preempts_youngest_first
 
 ASK_SECONDS = 5.0
@@ -34,6 +36,8 @@ _QUESTIONS = {
     "partitions": ("scontrol", "--all", "--oneliner", "show", "partition"),
     "config": ("scontrol", "show", "config"),
 }
+# Thousands of lines on a large cluster: asked only where a QoS has MinTRES that depend on them.
+_NODES = ("scontrol", "--all", "--oneliner", "show", "node")
 
 
 def read_limits(user: str) -> Limits:
@@ -44,7 +48,10 @@ def read_limits(user: str) -> Limits:
     """
     with ThreadPoolExecutor(len(_QUESTIONS)) as pool:
         asked = {what: pool.submit(_ask, words, user) for what, words in _QUESTIONS.items()}
-        return parse_limits(user, {what: answer.result() for what, answer in asked.items()})
+        limits = parse_limits(user, {what: answer.result() for what, answer in asked.items()})
+    if not any(set(each.least) - {"node"} for each in limits.qos.values()):
+        return limits
+    return replace(limits, largest=largest(nodes_from_text(_ask(_NODES, user))))
 
 
 def _ask(words: tuple[str, ...], user: str) -> str:
@@ -133,7 +140,7 @@ def _qos(row: list[str], together: Mapping[str, str]) -> Bounds:
         running=tres(together.get("GrpTRESRunMins", "")),
         in_account=tres(said["MaxTRESPA"]),
         on_node=tres(said["MaxTRESPerNode"]),
-        least=tres(said["MinTRES"]),
+        least=limits_text.amounts(said["MinTRES"]),
         account_jobs=count(said["MaxJobsPA"]),
         account_submitted=count(said["MaxSubmitPA"]),
         user_running=tres(said["MaxTRESRunMinsPU"]),

@@ -15,6 +15,15 @@ def tres(text: str) -> dict[str, int]:
     return {name: int(value) for name, value in found}
 
 
+def amounts(text: str) -> dict[str, int]:
+    """As `tres`, and memory in MiB, which sacctmgr prints with a unit (`mem=100G`, `mem=500M`)."""
+    memory = re.search(r"(?:^|,)mem=(\d+)([MGTP]?)(?:\(\d+\))?(?=,|$)", text)
+    return {
+        **tres(text),
+        **({"mem": int(memory[1]) * 1024 ** "MGTP".index(memory[2] or "M")} if memory else {}),
+    }
+
+
 def used(text: str) -> dict[str, tuple[int, float]]:
     """`cpu=N(328),gres/gpu=100(3)`: limits that there are, with what is used."""
     found = re.findall(r"([^,=]+)=(\d+)\(([\d.]+)\)", text)

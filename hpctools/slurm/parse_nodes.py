@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hpctools.errors import ReleaseError
@@ -98,6 +98,29 @@ def _reason(free: list[str]) -> str:
 
 def _words(text: str) -> tuple[str, ...]:
     return () if text in ("", "(null)") else tuple(text.split(","))
+
+
+def largest(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+    """The most that one node of each partition has of a TRES, by partition and Slurm's name of the TRES.
+
+    Returns:
+        CPUs, memory in MiB, and generic resources of all types together and of each (`gres/gpu:a100`).
+    """
+    found: dict[str, dict[str, int]] = {}
+    for node in nodes:
+        for partition in node.partitions:
+            most = found.setdefault(partition, {})
+            most.update({name: max(count, most.get(name, 0)) for name, count in _tres_of(node).items()})
+    return found
+
+
+def _tres_of(node: Node) -> dict[str, int]:
+    kinds = {name.partition(":")[0] for name in node.gres}
+    together = {
+        kind: sum(n for name, n in node.gres.items() if name.partition(":")[0] == kind) for kind in kinds
+    }
+    counts = {f"gres/{name}": count for name, count in {**node.gres, **together}.items()}
+    return {"cpu": node.cpus, "mem": node.memory_mb, **counts}
 
 
 def gres(text: str) -> dict[str, int]:

@@ -251,7 +251,7 @@ def _check_each_node(
 
 
 def _check_least(request: Request, limits: Limits, baseline: QosBounds, replicas: QosBounds) -> None:
-    """MinTRES, of nodes and GPUs: how much a job has at most of anything else is not known."""
+    """MinTRES: what a job has of nodes and GPUs, and at most of what nodes have."""
     sizes, remedy = request.sizes, "raise the minimum to {}"
     _refuse_small(request, limits, baseline, ("the baseline job of this run", sizes.minimum, remedy))
     if len(sizes.totals) > 1:
@@ -264,22 +264,33 @@ def _refuse_small(request: Request, limits: Limits, qos: QosBounds, job: tuple[s
     # Of two QoS that limit the same, Slurm goes by the first.
     owners = {name: each for each in reversed(qos.both) for name in each.least}
     for name, owner in owners.items():
-        least, words, per_node = owner.least[name], tres_in_words(name), _most_per_node(request, limits, name)
+        least, words = owner.least[name], tres_in_words(name)
+        per_node, most = _most_per_node(request, limits, name)
         if per_node is None or nodes * per_node >= least:
             continue
-        enough = remedy.format(math.ceil(least / per_node)) if per_node else f"ask for {words}"
+        none = f"take a partition that has {words}" if most else f"ask for {words}"
+        enough = remedy.format(math.ceil(least / per_node)) if per_node else none
         has = f"has at least {least} {words} (MinTRES {name})"
         raise SubmitError(
-            f"{request.said}: a job of {owner.of} {has}, and {called} {nodes * per_node}",
+            f"{request.said}: a job of {owner.of} {has}, and {called} {most}{nodes * per_node}",
             f"{enough}, or take another QoS (--qos)" if qos.own is owner else enough,
         )
 
 
-def _most_per_node(request: Request, limits: Limits, tres: str) -> int | None:
-    """What a job gets of a TRES on each node and no more; None: that is not known."""
-    asked = request.per_node or {}
+def _most_per_node(request: Request, limits: Limits, tres: str) -> tuple[int | None, str]:
+    """What a job gets of a TRES on each node and no more, and what to say before it; None: not known."""
     if tres == "node":
-        return 1
+        return 1, ""
+    asked = _gpus_of_each_node(request, limits, tres)
+    largest = [limits.largest.get(name, {}) for name in request.partitions]
+    if asked is not None or not largest or not all(largest) or not tres.startswith(("cpu", "mem", "gres/")):
+        return asked, ""
+    return max(each.get(tres, 0) for each in largest), "at most "
+
+
+def _gpus_of_each_node(request: Request, limits: Limits, tres: str) -> int | None:
+    """How many GPUs a job gets on each node; None: all that are there, or it is not known."""
+    asked = request.per_node or {}
     if tres.partition(":")[0] != "gres/gpu" or request.per_node is None or request.whole:
         return None
     if any(limits.partitions[name].whole for name in request.partitions if name in limits.partitions):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpctools.submit.nodes import NodeSizes
 
-_WORDS = {"node": "nodes", "cpu": "CPUs", "gres/gpu": "GPUs"}
+_WORDS = {"node": "nodes", "cpu": "CPUs", "gres/gpu": "GPUs", "mem": "MiB of memory"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpctools.errors import CommandError, UnreachableError
-from hpctools.slurm import limits_asked, run
+from hpctools.slurm import limits_asked, limits_text, run
 from hpctools.slurm.limits import Account, Bounds, PartitionTimes, Precedence
 from hpctools.slurm.limits_asked import parse_limits, read_limits
 
@@ -268,6 +268,43 @@ def test_what_a_user_has_on_another_cluster_of_the_same_slurmdbd_does_not_count(
     config = said["config"] + "ClusterName             = uni-gpu\n"
     found = parse_limits("nlp1", said | {"associations": other + here, "config": config})
     assert found.accounts == parse_limits("nlp1", said).accounts
+
+
+NODES = """\
+NodeName=a-1 CPUTot=64 Gres=gpu:a100:4,gpu:h100:4 State=IDLE RealMemory=1000 Partitions=dl,all
+NodeName=a-2 CPUTot=96 Gres=(null) State=DOWN RealMemory=900 Partitions=dl
+"""
+
+
+def test_nodes_are_asked_for_where_a_qos_wants_what_they_have(monkeypatch) -> None:
+    """Of thousands of nodes that takes time; MinTRES of nodes alone does not need it."""
+    said, asked = answers("26.05.5"), []
+
+    def answer(words, user):
+        asked.append(words)
+        known = {words: said[what] for what, words in limits_asked._QUESTIONS.items()}
+        return known.get(words, NODES)
+
+    monkeypatch.setattr(limits_asked, "_ask", answer)
+    qos = "high|00:00:00||||||||||cluster|||1.000000|||||{}|||\n"
+    said["qos"] = qos.format("node=2")
+    assert (read_limits("nlp1").largest, limits_asked._NODES in asked) == ({}, False)
+    said["qos"] = qos.format("cpu=70,mem=100G,node=2")
+    found = read_limits("nlp1")
+    assert found.qos["high"].least == {"cpu": 70, "mem": 102400, "node": 2}
+    types = {"gres/gpu": 8, "gres/gpu:a100": 4, "gres/gpu:h100": 4}
+    assert found.largest == {
+        "dl": {"cpu": 96, "mem": 1000, **types},
+        "all": {"cpu": 64, "mem": 1000, **types},
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "mib"), [("102400", 102400), ("500M", 500), ("2T", 2 << 20), ("3G(7)", 3072)]
+)
+def test_memory_is_read_in_mib(said: str, mib: int) -> None:
+    assert limits_text.amounts(f"cpu=4,mem={said},gres/gpu=1") == {"cpu": 4, "mem": mib, "gres/gpu": 1}
+    assert limits_text.amounts("cpu=4,mem=N") == {"cpu": 4}
 
 
 def test_a_slurmdbd_that_does_not_answer_is_an_error_and_no_wait(monkeypatch):

@@ -236,6 +236,33 @@ def test_whole_nodes_bring_gpus_that_nobody_asked_for() -> None:
     check_allowance(plain, replace(known, partitions={"dl": PartitionTimes(None, 1440, whole=True)}))
 
 
+def test_no_job_gets_more_than_its_nodes_have() -> None:
+    """MinTRES of CPUs and memory: such a job waits for ever (QOSMinCpuNotSatisfied)."""
+    node = {"cpu": 64, "mem": 512_000, "gres/gpu": 4, "gres/gpu:a100": 4}
+    sizes = {"dl": node, "small": {"cpu": 8, "mem": 16_000}}
+    request = Request(SIZES, partitions=("dl",))
+
+    def with_least(**least: int) -> Limits:
+        return limits(high=replace(HIGH, least=least), largest=sizes)
+
+    assert refusal(request, with_least(cpu=65)) == (
+        "--nodes 1,2,4,8: a job of QoS high has at least 65 CPUs (MinTRES cpu), and the baseline job of this "
+        "run at most 64; raise the minimum to 2, or take another QoS (--qos)"
+    )
+    assert "512001 MiB of memory (MinTRES mem)" in refusal(request, with_least(mem=512_001))
+    check_allowance(request, with_least(cpu=64, mem=512_000, billing=10**6))
+    check_allowance(request, replace(with_least(cpu=65), largest={}))
+    whole, gpus = replace(request, whole=True), {"gres/gpu": 1}
+    check_allowance(whole, with_least(**gpus))
+    assert "take a partition that has GPUs" in refusal(
+        replace(whole, partitions=("small",)), with_least(**gpus)
+    )
+    check_allowance(replace(request, partitions=("small", "dl")), with_least(cpu=64))
+    check_allowance(replace(request, partitions=("small", "elsewhere")), with_least(cpu=64))
+    any_type = replace(request, per_node={"gres/gpu": 5})
+    assert "at most 4" in refusal(any_type, with_least(**{"gres/gpu:a100": 5}))
+
+
 def test_of_two_qos_the_first_says_how_much_a_job_has_at_least() -> None:
     part = Bounds("QoS part", least={"gres/gpu": 1})
     known = limits(
