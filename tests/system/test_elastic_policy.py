@@ -123,7 +123,7 @@ def limited(cluster: Cluster) -> Iterator[Callable[[str], None]]:
 
     yield limit
     for name in names:
-        none = {"GrpWall": "-1", "MinTRES": "gres/gpu=-1"}.get(name, "node=-1")
+        none = {"GrpWall": "-1", "MinTRES": "gres/gpu=-1,cpu=-1,mem=-1"}.get(name, "node=-1")
         cluster.inside("sacctmgr", "-i", "modify", "qos", "high", "set", f"{name}={none}")
 
 
@@ -172,6 +172,25 @@ def test_gpus_that_a_qos_wants_are_waited_for_in_slurm_and_refused_by_us(
     refused(submit(cluster, person, *high, "--nodes=1:2", "--", "true"), wanted)
     whole = submit(cluster, person, *high, "--nodes=1:1", "--exclusive", "--parsable", "--", "true")
     assert cluster.ended(int(whole.stdout.split()[0]), person, 60).state == "COMPLETED"
+
+
+@pytest.mark.releases
+@pytest.mark.parametrize(
+    ("least", "slurms", "ours"),
+    [
+        ("cpu=9999", "QOSMinCpuNotSatisfied", r"at least 9999 CPUs \(MinTRES cpu\), and .* run at most \d+;"),
+        ("mem=9T", "QOSMinMemory", r"at least 9437184 MiB of memory \(MinTRES mem\), and .* at most \d+;"),
+    ],
+)
+def test_what_no_node_has_is_waited_for_in_slurm_and_refused_by_us(
+    cluster: Cluster, person: str, limited: Callable[[str], None], least: str, slurms: str, ours: str
+) -> None:
+    high = ("--partition=dl", "--qos=high")
+    limited(f"MinTRES={least}")
+    waits = cluster.submit(person, *high, "--nodes=1", "--exclusive", "--wrap=true")
+    until(lambda: cluster.job(waits, person).reason == slurms, 40)
+    cluster.inside("scancel", str(waits))
+    refused(submit(cluster, person, *high, "--nodes=1:2", "--exclusive", "--", "true"), ours)
 
 
 def lab_member(cluster: Cluster) -> str:
