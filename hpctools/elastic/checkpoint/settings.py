@@ -39,7 +39,7 @@ class Checkpoint:
 
     Raises:
         ElasticError: a value makes no sense; names the field. A place that cannot be written or read is no
-            matter of this object: see the loaders, and the events `unsaved` and `warning`.
+            matter of this object: see the loaders, and the events `save_failed` and `warning`.
 
     Sources: both loaders save what `torch.distributed.checkpoint` (DCP) defines and its `load` reads; an
     `elastic.ShardedLoader` the shards as they are, of which `python -m hpctools.elastic.export` makes whole
