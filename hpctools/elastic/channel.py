@@ -174,16 +174,40 @@ class Termination:
     """SIGTERM as a flag: Slurm sends it to every process of a job that has to go.
 
     The worker leaves at the end of a step; the signal's handler does nothing but note it. Outside the
-    main thread, where Python admits no handler, the signal keeps its meaning.
+    main thread, where Python admits no handler, the signal keeps its meaning, and so it does in processes
+    that the training forks: `multiprocessing` ends them by it.
     """
 
     def __init__(self) -> None:
         self.requested = False
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._note)
+            former = signal.signal(signal.SIGTERM, self._note)
+            _give_back_to_forked(self._note, signal.SIG_DFL if former is None else former)
 
     def _note(self, *_: object) -> None:
         self.requested = True
+
+
+def _give_back_to_forked(handler: Callable[..., None], former: Any) -> None:
+    """SIGTERM means to processes that we fork what it did before `handler`, also one that comes at once.
+
+    As `restart.events` does, which has to work alone.
+    """
+    forking = threading.local()
+
+    def hold() -> None:
+        forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
+
+    def give_back() -> None:
+        # Forked by another thread than the main one, the child's only thread is its main one by now.
+        if signal.getsignal(signal.SIGTERM) == handler:
+            signal.signal(signal.SIGTERM, former)
+        release()
+
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=give_back)
 
 
 def die_with_parent(parent: int) -> None:

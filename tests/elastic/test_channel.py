@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -52,6 +53,35 @@ def test_a_parent_that_is_another_one_by_now_has_ended() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "the process that started this one (4194305) has ended\n"
+
+
+FORKS = """
+import multiprocessing, os, signal, threading, time
+from hpctools.elastic.channel import Termination
+{before}
+termination = Termination()
+def ends():
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    child.start(); child.terminate(); child.join(60); return child.exitcode
+found = {{ends() for _ in range(20)}}
+thread = threading.Thread(target=lambda: found.add(ends()))
+thread.start(); thread.join()
+os.kill(os.getpid(), signal.SIGTERM)
+print(found, termination.requested)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [("", -signal.SIGTERM), ("signal.signal(signal.SIGTERM, lambda *_: os._exit(7))", 7)],
+)
+def test_sigterm_is_noted_by_the_worker_and_means_what_it_did_to_what_it_forks(
+    before: str, code: int
+) -> None:
+    """`multiprocessing.Process.terminate`, and the end of the program, which waits for daemons, hung."""
+    program = [sys.executable, "-c", FORKS.format(before=before)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert done.stdout == f"{{{code}}} True\n", done.stderr
 
 
 def test_a_status_that_cannot_be_read_just_now_ends_no_worker(
