@@ -6,17 +6,18 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from hpctools.elastic.batches import Batches
+from hpctools.elastic.belongings import check_scaler, check_scheduler
 from hpctools.elastic.checkpoint.keeper import Keeper
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough
 from hpctools.elastic.metrics import Metrics
 from hpctools.elastic.optimizer_state import keep_dtypes, keep_layouts
-from hpctools.elastic.passes import Passes
+from hpctools.elastic.passes import OPTIMIZER, Passes
 from hpctools.elastic.readable import check_readable
 from hpctools.elastic.training import Stateful
 from hpctools.elastic.unsaved import NAME as UNSAVED
@@ -35,6 +36,8 @@ class Held:
         self._stateful = dict(stateful)
         self._batches = batches
         self._keeper: Keeper | None = None
+        self._travels = False
+        self._scaler: torch.amp.GradScaler | None = None
         self._metrics = Metrics()
         self._samples_done = 0
         self._skipped: frozenset[int] = frozenset()
@@ -55,12 +58,26 @@ class Held:
     def _check_readable(self, *, moves: bool) -> None:
         """Before the first step: whether what will be saved, or moved when it `moves`, can be read back.
 
+        Warns where a scheduler is not part of it.
+
         Raises:
             ElasticError: something in it cannot.
         """
-        if moves or self._keeper is not None:
+        self._travels = moves or self._keeper is not None
+        if self._travels:
             check_readable(self._capture())
             self._batches.unchecked = True  # what streams say of their places is known when they are read
+            optimizer = cast("torch.optim.Optimizer", self._replayed()[OPTIMIZER])
+            check_scheduler(optimizer, self._stateful.values())
+
+    def _check_scaler(self, scaler: torch.amp.GradScaler | None) -> None:
+        """Of the loop's gradient scaler: whether it is saved and moved, too.
+
+        Raises:
+            ElasticError: it is not.
+        """
+        if self._travels and scaler is not None and scaler is not self._scaler:
+            check_scaler(scaler, self._stateful.values())
 
     def _load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""

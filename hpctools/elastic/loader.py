@@ -145,7 +145,6 @@ class Loader(Held):
         self._todo: deque[Piece] = deque()
         self._fed: Piece | None = None
         self._fed_at = 0.0
-        self._scaler: torch.amp.GradScaler | None = None
         self._entered = False
         self._epoch = 0
         self.indices: list[int] = []
@@ -272,7 +271,7 @@ class Loader(Held):
         Args:
             loss: the mean loss over the batch's samples, a scalar.
             scaler: makes the gradients larger when given; then `scaler.step(optimizer)` comes, as always.
-                It moves with the state when the loader has it: `state={"scaler": scaler}`.
+                Give the loader `state={"scaler": scaler}`, so that it is saved and moves with the state.
 
         Returns:
             Whether the global batch is complete: the gradients of all its shards are in the parameters,
@@ -280,11 +279,12 @@ class Loader(Held):
             the next batch.
 
         Raises:
-            ElasticError: there is no batch to which the loss could belong, or other parameters train than
-                when the loader was made.
+            ElasticError: there is no batch to which the loss could belong, the scaler is in no `state` that
+                is saved or moves, or other parameters train than when the loader was made.
         """
         if self._fed is None:
             raise ElasticError("backward() was called without a batch", "call it once for each batch")
+        self._check_scaler(scaler)
         piece, self._fed, self._scaler = self._fed, None, scaler
         self._passes.only_looked = False
         self._sum.add(piece, loss, backward_of(loss, scaler), self._session.ready_for)

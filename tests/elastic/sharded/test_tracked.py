@@ -71,3 +71,12 @@ def test_what_was_not_saved_is_said(tmp_path: Path) -> None:
         ElasticError, match="checkpoint does not fit this training: it has no 'state scheduler'"
     ):
         Training(tmp_path).run()
+
+
+def test_a_scheduler_or_a_scaler_that_is_not_tracked_is_told(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    del training.loader._stateful["state scheduler"]
+    with pytest.warns(RuntimeWarning, match=r"does not move .* loader\.track\('scheduler', scheduler\)"):
+        inputs = next(iter(training.loader))
+    with pytest.raises(ElasticError, match=r"give the loader state=\{'scaler'"):
+        training.loader.backward(training.loader.model(inputs).mean(), torch.amp.GradScaler("cpu"))
