@@ -11,6 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+PLACE = "\x00tensor"
+"""A tensor's place in a state without its tensors is a tuple that begins with this."""
+
 
 def mapped(value: Any, convert: Callable[[Any, Any], Any]) -> Any:
     """A container with everything in it converted; a value that is none as it is, numpy's as Python's.

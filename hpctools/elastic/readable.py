@@ -1,4 +1,7 @@
-"""Whether a training's state can be saved and read back, asked before the first step, not after an hour."""
+"""Whether a training's state can be saved and read back, asked before the first step, not after an hour.
+
+And again of each state that is saved or sent, as an object may hand out something else by then.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hpctools.elastic.checkpoint.structure import packed, split, unpacked
+from hpctools.elastic.containers import PLACE, mapped
 from hpctools.errors import ElasticError
 
 
@@ -18,16 +22,31 @@ def check_readable(state: Mapping[str, Any]) -> None:
     Raises:
         ElasticError: something in it does not; names its place in the state.
     """
-    _, skeleton = split(state)
-    if (reason := _reason(skeleton)) is None:
+    check_skeleton(split(state)[1])
+
+
+def check_skeleton(skeleton: Mapping[str, Any]) -> None:
+    """As `check_readable`, of a state with places where its tensors are; takes no time for the places.
+
+    Raises:
+        ElasticError: something in it does not come back; names its place in the state.
+    """
+    bare = _without_places(skeleton)
+    if (reason := _reason(bare)) is None:
         return
-    place, value, reason = _blamed(skeleton, reason)
+    place, value, reason = _blamed(bare, reason)
     raise ElasticError(
         f"{place}, of type {type(value).__module__}.{type(value).__qualname__}, cannot be saved or moved to "
         f"another worker: {reason}",
         "have state_dict() give numbers, texts, containers and tensors, and load_state_dict() make it anew; "
         "a type of your own can also be allowed: torch.serialization.add_safe_globals",
     )
+
+
+def _without_places(value: Any) -> Any:
+    if isinstance(value, tuple) and value and isinstance(value[0], str) and value[0] == PLACE:
+        return None
+    return mapped(value, lambda each, _: _without_places(each))
 
 
 def _blamed(state: Mapping[str, Any], reason: str) -> tuple[str, Any, str]:

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from hpctools.elastic.containers import mapped
+from hpctools.elastic.containers import PLACE, mapped
 from hpctools.elastic.group import Group, Work, await_all
+from hpctools.elastic.readable import check_skeleton
+from hpctools.errors import ElasticError
 
 SIZES, STRUCTURE, SMALL, LARGE = 11, 12, 13, 14
 NOTE_SIZE, NOTE = 15, 16
 LARGE_BYTES = 1 << 16
 BUCKET_BYTES = 16 << 20
 ALIGNMENT = 64
+UNREADABLE = "\x00unreadable"
+"""What is sent in place of a structure that the receiver could not read: this, and why."""
 
 
 def move_state(group: Group, capture: Callable[[], Mapping[str, Any]] | None) -> Any:
@@ -39,6 +44,7 @@ def move_state(group: Group, capture: Callable[[], Mapping[str, Any]] | None) ->
 
     Raises:
         RuntimeError: a peer is gone, or no rank has a state.
+        ElasticError: we have none, and there is something in it that could not be read here.
     """
     packed = _Packed(capture()) if capture is not None else None
     ours = packed.digest if packed is not None else None
@@ -69,6 +75,7 @@ def receive_state(group: Group, sender: int) -> Any:
 
     Raises:
         RuntimeError: the sender is gone.
+        ElasticError: there is something in it that could not be read here.
     """
     return _receive(group, [sender])
 
@@ -82,7 +89,7 @@ class _Packed:
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         tensors: list[torch.Tensor] = []
-        self._structure = _bytes_of(_without_tensors(state, tensors))
+        self._skeleton = _without_tensors(state, tensors)
         self._small, self._large = _by_size(tensors)
         shapes = repr([(tuple(each.shape), each.dtype) for each in self._large])
         self.digest = hashlib.blake2b(shapes.encode(), digest_size=8).hexdigest()
@@ -92,14 +99,25 @@ class _Packed:
         works: list[Work] = []
         if part == 0:
             small = _packed(self._small)
-            sizes = torch.tensor([self._structure.numel(), small.numel()], dtype=torch.int64)
-            first = [(sizes, SIZES), (self._structure, STRUCTURE)]
+            structure = _structure_of(self._skeleton)
+            sizes = torch.tensor([structure.numel(), small.numel()], dtype=torch.int64)
+            first = [(sizes, SIZES), (structure, STRUCTURE)]
             first += [(bucket, SMALL) for bucket in torch.split(small, BUCKET_BYTES)]
             works += [group.send(tensor, to, tag) for to in receivers for tensor, tag in first]
         for number, low, high in buckets(self._large, part, parts):
             bucket = _raw(self._large[number])[low:high].cpu()
             works += [group.send(bucket, to, LARGE) for to in receivers]
         await_all(works)
+
+
+def _structure_of(skeleton: Any) -> torch.Tensor:
+    """As it travels; of one that cannot be read, the reason: the sender's own training is sound."""
+    try:
+        check_skeleton(skeleton)
+    except ElasticError as error:
+        print(f"elastic: a worker cannot be given the training's state: {error}", file=sys.stderr, flush=True)
+        return _bytes_of((UNREADABLE, str(error)))
+    return _bytes_of(skeleton)
 
 
 def buckets(tensors: Sequence[torch.Tensor], part: int, parts: int) -> Iterator[tuple[int, int, int]]:
@@ -120,6 +138,8 @@ def _receive(group: Group, donors: Sequence[int]) -> Any:
     works = [group.receive(bucket, donors[0], SMALL) for bucket in torch.split(packed, BUCKET_BYTES)]
     await_all([group.receive(structure, donors[0], STRUCTURE), *works])
     skeleton = _read(structure)
+    if isinstance(skeleton, tuple) and skeleton[:1] == (UNREADABLE,):
+        raise ElasticError(skeleton[1])
     tensors: list[torch.Tensor] = [
         torch.empty(shape, dtype=dtype) for shape, dtype in _specifications(skeleton)
     ]
@@ -156,14 +176,11 @@ def _read(structure: torch.Tensor) -> Any:
     return torch.load(io.BytesIO(structure.numpy().tobytes()), weights_only=True, map_location="cpu")
 
 
-# A tensor's place in the structure is held by (_PLACE, shape, dtype).
-_PLACE = "\x00tensor"
-
-
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """With (PLACE, shape, dtype) where a tensor was."""
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach().resolve_conj().resolve_neg().contiguous())
-        return (_PLACE, tuple(value.shape), value.dtype)
+        return (PLACE, tuple(value.shape), value.dtype)
     return mapped(value, lambda each, _: _without_tensors(each, tensors))
 
 
@@ -174,7 +191,7 @@ def _with_tensors(value: Any, tensors: Any) -> Any:
 
 
 def _is_place(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 3 and value[0] == _PLACE
+    return isinstance(value, tuple) and len(value) == 3 and value[0] == PLACE
 
 
 def _specifications(value: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:

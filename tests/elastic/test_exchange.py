@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from hpctools.elastic.exchange import Exchanged, Plan, exchange
 from hpctools.elastic.group import Group, join_store, link, open_store
 from hpctools.elastic.reduction import Ladder, Node, block, children, cover
 from hpctools.elastic.state import buckets, move_state, receive_state, send_state, share
+from hpctools.errors import ElasticError
 
 HOST = "127.0.0.1"
 SHARDS, LENGTH = 7, 103
@@ -154,6 +157,25 @@ def test_a_donor_whose_state_has_another_shape_gives_nothing() -> None:
     assert on_ranks(3, work)[2]["state counts"].shape == (300_000,)
 
 
+@pytest.mark.parametrize("value", [np.ones(3), threading.Lock()])
+def test_who_has_a_state_that_cannot_be_read_goes_on_and_both_sides_say_why(
+    value: object, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It became so after the first step; who joins cannot, and nobody else ends for it."""
+    kind = type(value)
+    said = f"state['mine'][0], of type {kind.__module__}.{kind.__qualname__}, cannot be saved or moved"
+
+    def work(group: Group) -> Any:
+        if group.rank == 0:
+            return move_state(group, lambda: {"state mine": [value], "model": torch.ones(5)})
+        with pytest.raises(ElasticError) as caught:
+            move_state(group, None)
+        return str(caught.value)
+
+    assert on_ranks(2, work)[1].startswith(said)
+    assert f"elastic: a worker cannot be given the training's state: {said}" in capfd.readouterr().err
+
+
 def test_nobody_has_the_state() -> None:
     def work(group: Group) -> None:
         with pytest.raises(RuntimeError, match="no rank has the state"):
@@ -210,7 +232,9 @@ class Hostile:
         return (print, ("gotcha",))
 
 
-def test_state_cannot_carry_code(capfd: pytest.CaptureFixture[str]) -> None:
+def test_state_cannot_carry_code(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "check_skeleton", lambda skeleton: None)  # as of a sender that means harm
+
     def work(group: Group) -> Any:
         if group.rank == 0:
             return send_state(group, 1, {"scheduler": Hostile()})

@@ -21,6 +21,7 @@ from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.checkpoint.store import Store, Uncleaned
 from hpctools.elastic.checkpoint.tensors import write_state
 from hpctools.elastic.folder import utc_now
+from hpctools.elastic.readable import check_skeleton
 from hpctools.errors import ElasticError
 
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 10.0, 600.0
@@ -114,7 +115,8 @@ class Saver:
     ) -> None:
         """Copy the state, which takes the training's time, and write the copy in a thread of ours.
 
-        A state that cannot be copied, for want of memory for example, is not saved; told as all failures.
+        A state that cannot be copied, for want of memory for example, or not be read back, is not saved; told
+        as all failures.
 
         Args:
             state: the living one; may change as soon as this returns.
@@ -160,6 +162,7 @@ class Saver:
     def _commit(self, job: _Job) -> Saved:
         store, origin = self._store, job.origin
         self._go_on(origin)
+        check_skeleton(self._copy.skeleton)
         self._clean(origin.label)
         stage = store.begin(job.step, f"{origin.label}{secrets.token_hex(4)}")
         try:

@@ -17,10 +17,9 @@ from typing import Any
 
 import torch
 
-from hpctools.elastic.containers import mapped
+from hpctools.elastic.containers import PLACE, mapped
 
 SKELETON = "hpctools"
-_PLACE = "\x00tensor"
 
 Shape = tuple[tuple[int, ...], torch.dtype]
 
@@ -68,7 +67,7 @@ def _without(value: Any, path: tuple[str, ...], tensors: dict[str, torch.Tensor]
     if isinstance(value, torch.Tensor):
         name = _free_name(".".join(path), tensors)
         tensors[name] = value.detach()
-        return (_PLACE, name, tuple(value.shape), value.dtype)
+        return (PLACE, name, tuple(value.shape), value.dtype)
     return mapped(value, lambda each, key: _without(each, (*path, str(key)), tensors))
 
 
@@ -82,4 +81,4 @@ def _free_name(name: str, taken: Mapping[str, object]) -> str:
 
 
 def _is_place(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 4 and isinstance(value[0], str) and value[0] == _PLACE
+    return isinstance(value, tuple) and len(value) == 4 and isinstance(value[0], str) and value[0] == PLACE

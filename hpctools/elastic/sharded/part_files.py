@@ -23,6 +23,7 @@ import torch
 
 from hpctools.elastic.checkpoint.dcp import Stored, write_slices
 from hpctools.elastic.checkpoint.manifest import FileRecord, digest_of
+from hpctools.elastic.readable import check_readable
 from hpctools.elastic.sharded import layout
 from hpctools.elastic.sharded.layout import Holders, Part, Piece, Survey, Version
 from hpctools.elastic.sharded.moving import Wanted
@@ -70,7 +71,12 @@ def drop(folder: Path, rank: int) -> None:
 
 
 def write_plain(folder: Path, plain: Mapping[str, Any]) -> dict[str, FileRecord]:
-    """Write the unsharded state."""
+    """Write the unsharded state.
+
+    Raises:
+        ElasticError: something in it could not be read back; names its place.
+    """
+    check_readable(plain)
     torch.save(plain, folder / PLAIN)
     data = (folder / PLAIN).read_bytes()
     return {PLAIN: FileRecord(len(data), digest_of(data))}

@@ -346,7 +346,7 @@ def test_what_cannot_be_pickled_fails_the_save_and_not_its_thread(tmp_path: Path
     rank.keeper._living = lambda: replace(living, plain={"lock": threading.Lock()})
     rank.go_to(1)
     (said,) = warnings_of(rank)
-    assert said.startswith("the checkpoint of step 1 failed on rank 0: cannot pickle")
+    assert said.startswith("the checkpoint of step 1 failed on rank 0: lock, of type _thread.lock, cannot be")
 
 
 def test_what_is_complete_only_after_a_roll_back_is_no_answer(tmp_path: Path, hung: Hung) -> None:
