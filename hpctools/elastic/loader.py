@@ -65,9 +65,9 @@ class Loader(Held):
             DistributedDataParallel, which this replaces; over one process it is switched off.
         optimizer: built over the model's parameters, and no others. Those that train when the loader is made
             train to the end: see docs/elastic.md on how to hold some of them back for a while.
-        dataset: the same on every worker: map-style (`__len__`, `__getitem__`); or read in order, in one
-            stream for each virtual shard (`shard(index, of)`, see `training.StreamDataset`); or any iterable,
-            which then every shard reads as a whole to take its own samples of it.
+        dataset: the same on every worker: map-style (`__len__`, `__getitem__`, `training.MapDataset`); or
+            read in order, in one stream for each virtual shard (`shard(index, of)`, `StreamDataset` there);
+            or any iterable, which then every shard reads as a whole to take its own samples of it.
         batch_size: samples in a global batch, 1 or more; as many as `shards` at least for streams.
         epochs: passes over the data set, 1 or more.
         seed: of the order of samples, and of the random numbers that each shard's forward pass draws.
@@ -75,8 +75,8 @@ class Loader(Held):
         scheduler: moves with the state when given; stepped by the loop, in a step or after a pass.
         state: further objects that move with the state, by name: see `elastic.Stateful`.
         collate: makes a batch of a list of samples.
-        num_workers: processes that load ahead of the loop; 0: loading is done in the loop. The batches are
-            the same. They are forked here: make the loader before threads; nothing in them may use CUDA.
+        num_workers: processes that load ahead of the loop; 0: the loop loads. The batches are the same, if
+            only `set_epoch` changes the data set. Forked here: make the loader before threads; without CUDA.
         mode: `exact`, as said above; or `fast`: the loop sees all samples of a worker at once, and gradients
             are all-reduced beside the backward pass. Also right to the sample on any number of workers,
             but rounded differently on each.

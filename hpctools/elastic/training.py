@@ -19,14 +19,19 @@ class Stateful(Protocol):
 
 
 class MapDataset(Protocol):
-    """A map-style data set, as torch.utils.data.Dataset with a length."""
+    """A map-style data set, as torch.utils.data.Dataset with a length.
+
+    It may also have `set_epoch(epoch: int)`, called in every process that loads, before the epoch's first
+    sample is read there. All that differs between epochs has to come of it: other changes that a script makes
+    once it has its loader do not reach the loading processes.
+    """
 
     def __len__(self) -> int:
         """How many samples there are."""
         ...
 
     def __getitem__(self, index: int, /) -> Any:
-        """One sample; the same at every call, but for random numbers drawn from torch, random or numpy."""
+        """One sample; the same at every call in an epoch, but for what torch, random or numpy draw."""
         ...
 
 

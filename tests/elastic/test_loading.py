@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from lone_training import File, Noisy, Readings, train
 from pid_namespace import in_a_pid_namespace
 
 from hpctools.elastic import loading as module
+from hpctools.elastic.indexed import Indexed
 from hpctools.elastic.loading import AHEAD, SHARED_BYTES, Loaded, LoadingProcesses, Mark, _serve
 from hpctools.elastic.nursery import NurseryError
 from hpctools.elastic.own_run import RUN_DIR, WORKER
 from hpctools.elastic.pieces import Piece
-from hpctools.elastic.sampling import Cursor
+from hpctools.elastic.sampling import Cursor, Sampling
 from hpctools.errors import ElasticError
 
 
@@ -34,6 +36,44 @@ def test_loading_processes_change_nothing(dataset: Any, mode: str) -> None:
         others = train(dataset, mode=mode, num_workers=count)
         assert others[:2] == (fed, losses)
         assert all(torch.equal(*pair) for pair in zip(others[2], weights, strict=True))
+
+
+class Stages(Noisy):
+    """Every epoch's samples are of another stage, with what was drawn for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch, self.drawn = -1, torch.zeros(())
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch, self.drawn = epoch, torch.rand(())
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
+        number, sample = super().__getitem__(index)
+        return number + 1000 * self.epoch, sample + self.drawn
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_epoch_is_told_wherever_samples_are_read(count: int) -> None:
+    """The processes read ahead over its end, and what is done to the script's own data set is not theirs."""
+    fed, losses, weights = train(Stages())
+    others = train(Stages(), num_workers=count)
+    assert others[:2] == (fed, losses)
+    assert all(torch.equal(*pair) for pair in zip(others[2], weights, strict=True))
+    numbers = [sorted(chain(*(read for passed, read in fed if passed == epoch))) for epoch in range(2)]
+    assert numbers == [[*range(50)], [*range(1000, 1050)]]
+
+
+def test_an_epoch_that_comes_again_is_told_again() -> None:
+    """As after a roll back over its end."""
+    dataset = Stages()
+    source = Indexed(dataset, list, Sampling(50, 10, 2, 2, 0))
+    told = []
+    for epoch in (0, 0, 1, 0):
+        source.load(Piece(Cursor(0, epoch, 0), 0, 0, 5, 5))
+        told.append((dataset.epoch, float(dataset.drawn)))
+    assert told[0] == told[1] == told[3] != told[2]
+    assert [epoch for epoch, _ in told] == [0, 0, 1, 0]
 
 
 def piece(number: int, step: int = 0) -> Piece:
