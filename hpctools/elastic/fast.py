@@ -168,9 +168,14 @@ class _InFlight:
 
 
 class FastSum:
-    """Adds up gradients by all-reduce, overlapped with the backward pass of a worker's last piece."""
+    """Adds up gradients by all-reduce, overlapped with the backward pass of a worker's last piece.
 
-    def __init__(self, model: nn.Module) -> None:
+    Args:
+        note: called whenever a parameter has got a gradient that does not leave at once.
+    """
+
+    def __init__(self, model: nn.Module, note: Callable[[], None] = lambda: None) -> None:
+        self._note = note
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._withheld = Withheld(self._parameters)
         self._buffers = Buffers(model)
@@ -311,5 +316,7 @@ class FastSum:
         def hook(parameter: torch.Tensor) -> None:
             if self._is_armed and self._in_flight is not None:
                 self._in_flight.put(number, parameter.grad)
+            else:
+                self._note()
 
         return hook

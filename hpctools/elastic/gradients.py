@@ -127,12 +127,11 @@ class Withheld:
         for parameter in self._parameters:
             parameter.grad = None
 
-    @torch.no_grad()
     def give_back(self) -> None:
-        """Put them where they were, beside what the loop has put there by a backward pass of its own."""
+        """Put them where they were; the loop has left nothing there but zeros (`check_untouched`)."""
         for parameter, kept in zip(self._parameters, self._kept, strict=False):
             if kept is not None:
-                parameter.grad = kept if parameter.grad is None else kept + parameter.grad
+                parameter.grad = kept
         self._kept = []
 
 

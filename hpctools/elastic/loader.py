@@ -79,7 +79,7 @@ class Loader(Held):
             only `set_epoch` changes the data set. Forked here: make the loader before threads; without CUDA.
         mode: `exact`, as said above; or `fast`: the loop sees all samples of a worker at once, and gradients
             are all-reduced beside the backward pass. Also right to the sample on any number of workers,
-            but rounded differently on each.
+            but rounded differently on each; dropout and batch norm then see other blocks of samples, too.
         microbatch: fast mode: samples that the loop sees at a time, at most (gradient accumulation).
         checkpoint: where and how often the training is saved, and what it begins from. None: as the run was
             submitted; without a run not at all.
@@ -100,9 +100,8 @@ class Loader(Held):
         indices: of the last completed step's samples, all workers', in the epoch's order: what the data set
             was asked for. Empty before the first step, and always for a data set that is read in order.
 
-    Sources: `torch.utils.data.DataLoader` for what data sets, batches and `collate` are. Its
-    `DistributedSampler` gives every rank as many samples as the others, by doubling some or leaving some out,
-    in an order that depends on the number of ranks; here nothing is doubled, left out or dependent on it. The
+    Sources: `torch.utils.data.DataLoader` for data sets, batches and `collate`; its `DistributedSampler`
+    doubles samples or leaves some out, in an order that depends on the ranks, which is not done here. The
     order of addition: docs/decisions/0021-a-tree-over-virtual-shards.md; fast mode, which does what
     `DistributedDataParallel` does: docs/decisions/0093-fast-mode-and-its-agreement.md.
     """
@@ -132,7 +131,8 @@ class Loader(Held):
         self._sampling = sampling_for(dataset, batch_size, shards, epochs, seed)
         shared = shards if mode == "exact" or self._sampling.total_steps is None else None
         self._folder = folder = check_run(shared)
-        self._sum, self._cut = summing_for(mode, model, self._sampling, microbatch)
+        self._parameters = Parameters(model, optimizer)
+        self._sum, self._cut = summing_for(mode, model, self._sampling, microbatch, self._parameters.own.note)
         source = source_for(dataset, collate, self._sampling)
         stateful: dict[str, Stateful] = {"model": model, "optimizer": optimizer}
         stateful |= {UNSAVED: unsaved} if (unsaved := UnsavedBuffers(model)) else {}
@@ -141,7 +141,6 @@ class Loader(Held):
         super().__init__(
             stateful, Batches(self._sampling, source, lambda *place: self._cut(*place), num_workers)
         )
-        self._parameters = Parameters(model, optimizer)
         self._todo: deque[Piece] = deque()
         self._fed: Piece | None = None
         self._fed_at = 0.0
@@ -275,18 +274,19 @@ class Loader(Held):
 
         Returns:
             Whether the global batch is complete: the gradients of all its shards are in the parameters,
-            `loss`, `indices` and `step` tell about it, and it is time for the optimizer. If not, go on with
-            the next batch.
+            `loss`, `indices` and `step` tell about it, and it is time for the optimizer. If not, go on.
 
         Raises:
             ElasticError: there is no batch to which the loss could belong, the scaler is in no `state` that
-                is saved or moves, or other parameters train than when the loader was made.
+                is saved or moves, the loop has run a backward pass of its own for the batch, or other
+                parameters train than when the loader was made.
         """
         if self._fed is None:
             raise ElasticError("backward() was called without a batch", "call it once for each batch")
         self._check_scaler(scaler)
         piece, self._fed, self._scaler = self._fed, None, scaler
         self._passes.only_looked = False
+        self._parameters.check_untouched()
         self._sum.add(piece, loss, backward_of(loss, scaler), self._session.ready_for)
         if not self._entered:
             self._sum.set_back()
@@ -356,7 +356,8 @@ class Loader(Held):
         self._sum.begin_piece()
         self._batches.draw(piece.number)
         self._fed, self._fed_at = piece, self._own_time()
-        yield batch
+        with self._parameters.own:
+            yield batch
         if self._fed is not None:
             raise ElasticError(
                 "the loop went on to the next batch without loader.backward(loss)",
@@ -366,6 +367,7 @@ class Loader(Held):
     def _combine(self) -> bool:
         """Add up the pieces of all workers; False: a worker was lost, or there was nothing to add up."""
         self._parameters.check()
+        self._parameters.own.begin()
         self._sum.set_back()
         ready_for = self._session.ready_for
 

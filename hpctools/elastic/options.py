@@ -16,6 +16,7 @@ from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.gradients import FlatGradients
 from hpctools.elastic.indexed import Indexed
 from hpctools.elastic.layers import check_layers
+from hpctools.elastic.own_passes import listen
 from hpctools.elastic.own_run import own_run
 from hpctools.elastic.pieces import Cut, by_blocks, by_shards
 from hpctools.elastic.sampling import Sampling, StreamSampling
@@ -107,19 +108,27 @@ def _mapped(dataset: AnyDataset) -> MapDataset | None:
 
 
 def summing_for(
-    mode: str, model: nn.Module, sampling: Sampling | StreamSampling, microbatch: int | None
+    mode: str,
+    model: nn.Module,
+    sampling: Sampling | StreamSampling,
+    microbatch: int | None,
+    note: Callable[[], None],
 ) -> tuple[Summing, Cut]:
     """How gradients are added up, and what the loop sees at a time.
+
+    Args:
+        note: called in each backward pass of the model; in those of the step itself perhaps not.
 
     Raises:
         ElasticError: there is no such mode, or `microbatch` does not go with it.
     """
     if mode == "exact" and microbatch is None:
+        listen(model, note)
         return ExactSum(FlatGradients(model)), by_shards(sampling)
     if mode == "fast" and microbatch is None and isinstance(sampling, StreamSampling):
-        return FastSum(model), by_shards(sampling)
+        return FastSum(model, note), by_shards(sampling)
     if mode == "fast" and (microbatch is None or microbatch >= 1) and isinstance(sampling, Sampling):
-        return FastSum(model), by_blocks(sampling, microbatch)
+        return FastSum(model, note), by_blocks(sampling, microbatch)
     raise ElasticError(
         f"elastic.Loader: mode is {mode!r} and microbatch {microbatch}",
         "mode is 'exact' or 'fast'; microbatch is 1 or more and for fast mode with a map-style data set: "

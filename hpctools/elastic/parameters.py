@@ -12,6 +12,7 @@ import warnings
 import torch
 from torch import nn
 
+from hpctools.elastic.own_passes import OwnPasses
 from hpctools.errors import ElasticError
 
 REMEDY = (
@@ -28,6 +29,9 @@ DROPPED = (
 class Parameters:
     """The parameters of a model that train, and the optimizer's groups.
 
+    Attributes:
+        own: notices backward passes of the loop's own, once somebody tells it of all.
+
     Raises:
         ElasticError: the optimizer steps parameters that are not the model's, or needs what is not there.
     """
@@ -40,6 +44,7 @@ class Parameters:
         self._groups = _sizes(optimizer)
         _check_kind(optimizer)
         self._check_owned()
+        self.own = OwnPasses(model)
         self._looked = self._unused = 0
         self._versions = sum(each._version for each in self._all)
         self._has_told = False
@@ -64,6 +69,24 @@ class Parameters:
                 f"{sum(self._groups)} in {len(self._groups)} when the loader was made (add_param_group?)",
                 REMEDY,
             )
+
+    def check_untouched(self) -> None:
+        """Before a batch's backward pass: nothing is there that it would be added to.
+
+        What is there is looked at only where a gradient is there at all, and zeros are nothing.
+
+        Raises:
+            ElasticError: the loop has run a backward pass of its own for this batch.
+        """
+        for (name, parameter), trains in zip(self._named, self._train, strict=True):
+            if trains and parameter.grad is not None and _is_some(parameter.grad):
+                raise ElasticError(
+                    f"parameter {name} has a gradient before loader.backward, of a backward pass of the "
+                    "loop's own: nobody would weight it with the batch's share of the samples",
+                    "add all losses up and call loader.backward(loss) once for each batch, in place of "
+                    "loss.backward(). For gradients of something else, such as the inputs, take "
+                    "torch.autograd.grad, or call model.zero_grad() before loader.backward",
+                )
 
     def look(self, step: int) -> None:
         """Before the next step begins: say it, once, when an optimizer used the gradients of this one alone.
@@ -104,6 +127,12 @@ class Parameters:
                     "their gradients",
                     "give one model that holds all that is trained, for example an nn.ModuleList",
                 )
+
+
+def _is_some(gradient: torch.Tensor) -> bool:
+    """Whether it is not all zeros; of a sharded one our part, since others may not ask."""
+    part = getattr(gradient, "_local_tensor", gradient).detach()
+    return bool((part.to_dense() if part.is_sparse else part).any())
 
 
 def _sizes(optimizer: torch.optim.Optimizer) -> list[int]:

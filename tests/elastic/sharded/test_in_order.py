@@ -242,9 +242,14 @@ def test_unused_parameters_may_get_zeros() -> None:
 def test_gradients_that_come_twice_in_a_pass_are_told() -> None:
     """FSDP adds each up as it comes, so with several ranks their order would be another one."""
     loader = loader_for(MixedPrecisionPolicy())
+
+    def twice(_: int) -> None:
+        loader.model(torch.ones(2, 6)).abs().mean().backward()
+        loader.model.zero_grad()
+
     said = r"parameter \d\.\w+ got gradients twice for one virtual shard; call loader\.backward alone"
     with pytest.raises(ElasticError, match=said):
-        one_step(loader, lambda _: loader.model(torch.ones(2, 6)).abs().mean().backward())
+        one_step(loader, twice)
 
 
 def train_looking_twice(loader: elastic.ShardedLoader) -> None:
