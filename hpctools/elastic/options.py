@@ -20,6 +20,7 @@ from hpctools.elastic.own_passes import listen
 from hpctools.elastic.own_run import own_run
 from hpctools.elastic.pieces import Cut, by_blocks, by_shards
 from hpctools.elastic.sampling import Sampling, StreamSampling
+from hpctools.elastic.single_samples import smallest_block, smallest_shard, warn_of_single_samples
 from hpctools.elastic.streams import Streams, as_streams
 from hpctools.elastic.summing import ExactSum, Summing
 from hpctools.elastic.training import AnyDataset, MapDataset
@@ -114,7 +115,7 @@ def summing_for(
     microbatch: int | None,
     note: Callable[[], None],
 ) -> tuple[Summing, Cut]:
-    """How gradients are added up, and what the loop sees at a time.
+    """How gradients are added up, and what the loop sees at a time; a warning where that may be too little.
 
     Args:
         note: called in each backward pass of the model; in those of the step itself perhaps not.
@@ -124,16 +125,29 @@ def summing_for(
     """
     if mode == "exact" and microbatch is None:
         listen(model, note)
+        if isinstance(sampling, Sampling):
+            warn_of_single_samples(model, sampling, smallest_shard(sampling))
         return ExactSum(FlatGradients(model)), by_shards(sampling)
     if mode == "fast" and microbatch is None and isinstance(sampling, StreamSampling):
         return FastSum(model, note), by_shards(sampling)
     if mode == "fast" and (microbatch is None or microbatch >= 1) and isinstance(sampling, Sampling):
+        warn_of_single_samples(model, sampling, smallest_block(sampling, _worlds(), microbatch))
         return FastSum(model, note), by_blocks(sampling, microbatch)
     raise ElasticError(
         f"elastic.Loader: mode is {mode!r} and microbatch {microbatch}",
         "mode is 'exact' or 'fast'; microbatch is 1 or more and for fast mode with a map-style data set: "
         "else the loop sees one virtual shard at a time",
     )
+
+
+def _worlds() -> range:
+    """How many workers this training may have."""
+    if (run := own_run(os.environ)) is None:
+        return range(1, 2)
+    spec = RunFolder(run.path).spec()
+    nodes = spec.min_nodes, spec.max_nodes
+    least, most = (each * spec.workers_per_node for each in nodes)
+    return range(least, most + 1)
 
 
 def check_run(shards: int | None) -> RunFolder | None:

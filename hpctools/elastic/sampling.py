@@ -52,6 +52,11 @@ class Sampling:
         """Steps of the whole training."""
         return self.epochs * -(-self.samples // self.batch_size)
 
+    @property
+    def last_batch(self) -> int:
+        """Samples of an epoch's last batch."""
+        return self.samples % self.batch_size or self.batch_size
+
     def batch(self, cursor: Cursor) -> Node:
         """Places within the epoch's permutation that the next step takes."""
         return cursor.offset, min(cursor.offset + self.batch_size, self.samples)

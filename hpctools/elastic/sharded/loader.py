@@ -26,7 +26,7 @@ from hpctools.elastic.loader import Loader
 from hpctools.elastic.parameters import Parameters
 from hpctools.elastic.passes import OPTIMIZER
 from hpctools.elastic.reduction import Share, in_turn, neighbours
-from hpctools.elastic.sampling import Cursor, StreamSampling
+from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.session import Runner
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step, passes_of
 from hpctools.elastic.sharded.in_order import InOrder, check_optimizer, clip_in_order
@@ -35,6 +35,7 @@ from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.process_group import AFTER, IN_STEP
 from hpctools.elastic.sharded.shards import Setting, Shards
 from hpctools.elastic.sharded.trained import Build
+from hpctools.elastic.single_samples import smallest_shard, warn_of_single_samples
 from hpctools.elastic.training import AnyDataset, Stateful
 from hpctools.errors import ElasticError
 
@@ -165,6 +166,8 @@ class ShardedLoader(Loader):
         else:
             self._shards.pretend(spec.min_nodes * spec.workers_per_node)
         self._renew()
+        if isinstance(sampling := self._sampling, Sampling):
+            warn_of_single_samples(self.model, sampling, smallest_shard(sampling))
 
     @property
     def model(self) -> nn.Module:
