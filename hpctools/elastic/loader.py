@@ -78,8 +78,8 @@ class Loader(Held):
         num_workers: processes that load ahead of the loop; 0: the loop loads. The batches are the same, if
             only `set_epoch` changes the data set. Forked here: make the loader before threads; without CUDA.
         mode: `exact`, as said above; or `fast`: the loop sees all samples of a worker at once, and gradients
-            are all-reduced beside the backward pass. Also right to the sample on any number of workers,
-            but rounded differently on each; dropout and batch norm then see other blocks of samples, too.
+            are all-reduced beside the backward pass. Right to the sample, and rounded differently, on any
+            number of workers; masks of dropout and a batch norm's statistics, too, are of a worker's samples.
         microbatch: fast mode: samples that the loop sees at a time, at most (gradient accumulation).
         checkpoint: where and how often the training is saved, and what it begins from. None: as the run was
             submitted; without a run not at all.
