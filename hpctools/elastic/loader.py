@@ -318,7 +318,7 @@ class Loader(Held):
         """One batch for practice, so that whatever is slow or fails the first time does so before we join."""
         if not self._session.is_lone:
             self._sum.begin(Step(0, 1, 1, ()), LONE)
-            yield from self._offer(*self._batches.rehearsal())
+            yield from self._parameters.practised(self._offer(*self._batches.rehearsal()))
 
     def _next_piece(self, epoch: int) -> Piece | None:
         """The next piece to feed; None when the epoch is over."""

@@ -8,9 +8,12 @@ apart without a word. So each step compares what trains now with what did then.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from hpctools.elastic.own_passes import OwnPasses
 from hpctools.errors import ElasticError
@@ -24,6 +27,14 @@ DROPPED = (
     "step, were dropped. If they were to be added up, give a larger batch_size in place of that; if you have "
     "left that step out on purpose, all is well"
 )
+
+CHANGED = (
+    "the batch for practice has changed parameter {}, which does not train. Each worker would change it once "
+    "for each batch that it is fed, so it would depend on the number of workers: change it in the loop, when "
+    "loader.backward has returned True (a momentum encoder, for example), or let it be a buffer, which "
+    "changes by the mean over the shards"
+)
+LOOKED_AT = 8
 
 
 class Parameters:
@@ -88,6 +99,24 @@ class Parameters:
                     "torch.autograd.grad, or call model.zero_grad() before loader.backward",
                 )
 
+    def practised(self, feeding: Iterator[Any]) -> Iterator[Any]:
+        """Feed the loop a batch for practice; a warning where that has changed what does not train."""
+        before = self._frozen()
+        yield from feeding
+        changed = [name for name, known in self._frozen().items() if known != before.get(name, known)]
+        if changed:
+            warnings.warn(CHANGED.format(changed[0]), stacklevel=2)
+
+    def _frozen(self) -> dict[str, tuple[int, str]]:
+        """How often each parameter that does not train was changed in place, and its first values.
+
+        Changes of its `.data` are not counted, so a few of its values are looked at; all would take long.
+        """
+        named = zip(self._named, self._train, strict=True)
+        plain = [each for each, trains in named if not trains and _is_plain(each[1])]
+        first = {name: each.detach().reshape(-1)[:LOOKED_AT].tolist() for name, each in plain}
+        return {name: (each._version, repr(first[name])) for name, each in plain}
+
     def look(self, step: int) -> None:
         """Before the next step begins: say it, once, when an optimizer used the gradients of this one alone.
 
@@ -133,6 +162,11 @@ def _is_some(gradient: torch.Tensor) -> bool:
     """Whether it is not all zeros; of a sharded one our part, since others may not ask."""
     part = getattr(gradient, "_local_tensor", gradient).detach()
     return bool((part.to_dense() if part.is_sparse else part).any())
+
+
+def _is_plain(parameter: torch.Tensor) -> bool:
+    """Whether it has values here that can be read: not sharded, quantized, on a disk or still to come."""
+    return not is_lazy(parameter) and not parameter.is_meta and type(parameter.data) is torch.Tensor
 
 
 def _sizes(optimizer: torch.optim.Optimizer) -> list[int]:

@@ -160,3 +160,59 @@ def test_an_optimizer_that_has_a_part_of_the_state_only_is_refused() -> None:
 
 def loader_with(trained: nn.Module, optimizer: torch.optim.Optimizer) -> elastic.Loader:
     return elastic.Loader(trained, optimizer, DATA, batch_size=2, epochs=1, shards=2)
+
+
+class Momentum(nn.Module):
+    """Has an encoder beside it that follows slowly, in the forward pass or not."""
+
+    def __init__(self, follow: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(2, 1), nn.Linear(2, 1)
+        self.key.requires_grad_(False)
+        self.follow = follow
+        self.register_buffer("queue", torch.zeros(2))
+
+    @torch.no_grad()
+    def update(self) -> None:
+        for key, query in zip(self.key.parameters(), self.query.parameters(), strict=True):
+            self.follow(key, query)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.update()
+        self.queue += inputs.mean(0)
+        made: torch.Tensor = self.query(inputs) - self.key(inputs)
+        return made
+
+
+def in_place(key: torch.Tensor, query: torch.Tensor) -> None:
+    key.mul_(0.9).add_(query, alpha=0.1)
+
+
+def as_data(key: torch.Tensor, query: torch.Tensor) -> None:
+    key.data = key.data * 0.9 + query.data * 0.1
+
+
+def in_data(key: torch.Tensor, query: torch.Tensor) -> None:
+    key.data.mul_(0.9).add_(query.data, alpha=0.1)
+
+
+def practise(trained: nn.Module) -> list[str]:
+    """What is said when the batch for practice was fed."""
+    loader = loader_with(trained, torch.optim.SGD(trained.query.parameters(), lr=0.1))  # type: ignore[arg-type]
+    loader._session.is_lone = False  # type: ignore[misc]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for inputs in loader._rehearsal():
+            assert not loader.backward(trained(inputs).square().mean())
+    return [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize("follow", [in_place, as_data, in_data])
+def test_a_forward_pass_that_changes_what_does_not_train_is_told(follow: Any) -> None:
+    (said,) = practise(Momentum(follow))
+    assert said.startswith("the batch for practice has changed parameter key.weight")
+    assert "when loader.backward has returned True" in said
+
+
+def test_buffers_may_change_and_frozen_parameters_may_be_used() -> None:
+    assert practise(Momentum(lambda key, query: None)) == []
