@@ -18,7 +18,7 @@ _REASONS = {
     "Licenses": "no license is free",
     "BeginTime": "its time to begin has not come",
     "ReqNodeNotAvail": "a node that it asks for is down, drained or reserved",
-    "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": (
+    "Nodes required for job are DOWN": (  # how a whole sentence begins; what follows differs by release
         "nodes that it could have are down, drained, or kept for more urgent jobs"
     ),
     "PartitionTimeLimit": "it asks for more time than its partition gives",
@@ -94,7 +94,7 @@ def _waiting(jobs: Sequence[JobLike]) -> Iterator[str]:
 
 def explained(reason: str) -> str:
     """Slurm's reason for which a job waits, with what it means where that is not plain."""
-    word = reason if reason in _REASONS else reason.partition(",")[0]
+    word = reason.partition(",")[0]
     if word in _REASONS:
         meaning = _REASONS[word]
         return meaning if word == "None" or " " in word else f"{meaning} ({word})"

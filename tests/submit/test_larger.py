@@ -50,6 +50,11 @@ def test_jobs_that_wait_for_the_same_reason_are_one_clause():
             "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
             "nodes that it could have are down, drained, or kept for more urgent jobs",
         ),
+        (  # from 24.11 on, where nodes of the partition are being rebooted
+            "Nodes required for job are DOWN, DRAINED, REBOOTING or reserved for jobs in higher priority "
+            "partitions",
+            "nodes that it could have are down, drained, or kept for more urgent jobs",
+        ),
         ("QOSMaxNodePerUserLimit", "a limit of its account or QoS (QOSMaxNodePerUserLimit)"),
         ("AssocGrpGRESMinutes", "a limit of its account or QoS (AssocGrpGRESMinutes)"),
         ("FrontEndDown", "FrontEndDown"),
