@@ -20,6 +20,7 @@ from hpctools.elastic.peers import Agent, Outcome
 from hpctools.elastic.replica_jobs import another_baseline, is_replica, kept_off
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.client import RunClient
+from hpctools.slurm.states import is_waiting
 from hpctools.slurm.types import Job
 
 LOOK_SECONDS = 2.0
@@ -199,7 +200,7 @@ class Baseline:
     async def _keep_off_excluded(self, job: Job | None) -> None:
         """A job that waits is told what is excluded by now, and what is not any more; it keeps its place."""
         excluded = self._run.replicas.excluded
-        if job is None or job.state != "PENDING" or excluded == self._without:
+        if job is None or not is_waiting(job.state) or excluded == self._without:
             return
         nodes = kept_off(self._run.spec.baseline_options, excluded)
         try:

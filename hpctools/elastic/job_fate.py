@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hpctools.errors import HpctoolsError
+from hpctools.slurm.states import AT_WORK, WAITING
 
-ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
+ALIVE = WAITING | AT_WORK
 ATTEMPTS, PAUSE_SECONDS = 6, 0.5
 _WANTED = {
     "CANCELLED": "was cancelled (scancel)",

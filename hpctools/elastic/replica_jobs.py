@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from hpctools.elastic.policy import ElasticPolicy
 from hpctools.elastic.spec import RunSpec
+from hpctools.slurm.states import is_waiting
 from hpctools.slurm.types import Job
 
 SPARE_MINUTES = 2
@@ -92,7 +93,7 @@ def another_baseline(
 
 def end_of(job: Job) -> float | None:
     """When Slurm will end a job, Unix seconds; None when it does not run or has no limit."""
-    if job.started is None or job.time_limit is None or job.state == "PENDING":
+    if job.started is None or job.time_limit is None or is_waiting(job.state):
         return None
     return job.started + 60.0 * job.time_limit
 

@@ -17,7 +17,7 @@ from hpctools.elastic.attendance import Attendance
 from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.exclusions import Span, add, avoided
 from hpctools.elastic.idle_jobs import IdleJobs
-from hpctools.elastic.job_fate import Fate
+from hpctools.elastic.job_fate import ALIVE, Fate
 from hpctools.elastic.own_ends import GIVEN_BACK, OwnEnds
 from hpctools.elastic.preemptors import Preemptors
 from hpctools.elastic.protocol import SILENCE_SECONDS
@@ -34,13 +34,13 @@ from hpctools.elastic.time_limit import TimeLimit
 from hpctools.elastic.yielding import Yielding
 from hpctools.errors import HpctoolsError
 from hpctools.slurm.client import RunClient
+from hpctools.slurm.states import is_waiting
 from hpctools.slurm.types import Job
 
 LOOK_SECONDS = 1.0
 QUEUE_SECONDS = 10.0
 SAME_CRASHES = 3
 CANCEL_ATTEMPTS = 3
-ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING")
 
 
 class Journal(Protocol):
@@ -238,7 +238,7 @@ class Replicas:
                 mine = sorted((job for job in jobs if is_replica(job, self._spec)), key=lambda job: job.id)
                 for job in mine:  # who submitted it may have died before it was noted
                     self._journal.job("replica", job.id)
-                await self._fill([job for job in mine if job.state in ACTIVE and not self._of(job.id)])
+                await self._fill([job for job in mine if job.state in ALIVE and not self._of(job.id)])
                 return
             await _wait_at_most(self._wake, LOOK_SECONDS)
 
@@ -266,7 +266,7 @@ class Replicas:
             return
         if baseline == self._limit.baseline:  # and not another one since we asked
             self._note(next((TimeLimit.of(job) for job in jobs if job.id == baseline), self._limit))
-        active = {job.id: job for job in jobs if job.state in ACTIVE}
+        active = {job.id: job for job in jobs if job.state in ALIVE}
         for slot in taken:
             if (job := active.get(slot.job_id or 0)) is None:
                 self._attendance.forget(slot.job_id or 0)
@@ -334,7 +334,7 @@ class Replicas:
     async def _give_back_incomplete(self, slot: Slot, job: Job) -> None:
         """A job that lacks agents keeps its nodes for nothing; another one has a chance to get all."""
         now = self._clock()
-        if job.state == "PENDING":
+        if is_waiting(job.state):
             self._attendance.forget(job.id)  # requeued
         elif job.state != "RUNNING":
             self._attendance.wait_again(job.id, now)
@@ -349,7 +349,7 @@ class Replicas:
 
         Another one takes its place at once.
         """
-        if job.state == "PENDING" and self.excluded != slot.without and await self._cancel(job.id):
+        if is_waiting(job.state) and self.excluded != slot.without and await self._cancel(job.id):
             slot.job_id, slot.served = None, False
 
     async def _cancel(self, job_id: int) -> bool:

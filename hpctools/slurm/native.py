@@ -17,6 +17,7 @@ from hpctools.slurm.cli import CommandClient, told
 from hpctools.slurm.client import check_node_change
 from hpctools.slurm.parse import unfold
 from hpctools.slurm.parse_nodes import gres
+from hpctools.slurm.states import is_waiting
 from hpctools.slurm.types import Job, Node, Partition, PastJob
 
 _Answer = TypeVar("_Answer")
@@ -146,7 +147,7 @@ def _job(job: Any) -> Job:
         nodes=unfold(job.allocated_nodes or ""),
         comment=job.comment or "",
         submitted=job.submit_time,
-        started=None if job.state == "PENDING" else job.start_time,
+        started=None if is_waiting(job.state) else job.start_time,
         time_limit=_limit(job.time_limit),
     )
 

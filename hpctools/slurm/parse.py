@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 
 from hpctools.errors import ReleaseError
+from hpctools.slurm import states
 from hpctools.slurm.types import Job, Partition
 from hpctools.slurm.versions import gives_whole_nodes
 
@@ -19,12 +20,7 @@ DEPENDENCY_FORMAT = f"%A{FIELD}%E{RECORD}"
 
 _STATE = JOB_FIELDS.index("%T")
 _COMMENT = JOB_FIELDS.index("%k")
-# What squeue may call a job's state (job_state_string, 22.05 to 26.05).
-_STATES = re.compile(
-    "BOOT_FAIL|CANCELLED|COMPLETED|COMPLETING|CONFIGURING|DEADLINE|EXPEDITING|FAILED|LAUNCH_FAILED|NODE_FAIL|"
-    "OUT_OF_MEMORY|PENDING|POWER_UP_NODE|PREEMPTED|RECONFIG_FAIL|REQUEUED|REQUEUE_FED|REQUEUE_HOLD|RESIZING|"
-    "RESV_DEL_HOLD|REVOKED|RUNNING|SIGNALING|SPECIAL_EXIT|STAGE_OUT|STOPPED|SUSPENDED|TIMEOUT|UPDATE_DB"
-)
+_STATES = re.compile("|".join(sorted(states.ALL)))
 _LONGEST_WORDS = 100
 
 
@@ -96,9 +92,8 @@ def _job(fields: list[str]) -> Job:
         nodes=unfold(nodes),
         comment="" if comment == "(null)" else comment,
         submitted=_seconds(submitted),
-        started=None
-        if state == "PENDING"
-        else _seconds(started),  # squeue prints a forecast for pending jobs
+        # Of a job that waits squeue prints a forecast.
+        started=None if states.is_waiting(state) else _seconds(started),
         time_limit=minutes(limit),
     )
 

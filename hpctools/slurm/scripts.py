@@ -10,28 +10,12 @@ from hpctools.errors import CommandError, CommandTimeout, UnreachableError
 from hpctools.slurm import run
 from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
+from hpctools.slurm.states import AT_WORK, ENDING, WAITING
 
 _SECONDS = 15.0
 _AT_ONCE = 500
 """Jobs in a question: their ids fit into a command's line."""
-_LIVING = frozenset(
-    [
-        "PENDING",
-        "CONFIGURING",
-        "RUNNING",
-        "COMPLETING",
-        "SUSPENDED",
-        "STOPPED",
-        "SIGNALING",
-        "STAGE_OUT",
-        "RESIZING",
-        "REQUEUED",
-        "REQUEUE_HOLD",
-        "REQUEUE_FED",
-        "SPECIAL_EXIT",
-        "RESV_DEL_HOLD",
-    ]
-)
+_LIVING = WAITING | AT_WORK | ENDING
 
 
 def jobs_from(folder: Path, user: str, age: float, script: str = "") -> list[int]:

@@ -12,6 +12,7 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError, SubmitError
 from hpctools.slurm import accounting
 from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.states import is_waiting
 from hpctools.slurm.types import Job
 from hpctools.submit import asking
 from hpctools.submit.overview import JobView, overview
@@ -283,7 +284,7 @@ def _in_order(jobs: Sequence[JobView]) -> Iterator[list[int]]:
     """
     parts: dict[tuple[bool, str], list[int]] = {}
     for job in sorted(jobs, key=lambda job: job.id):
-        parts.setdefault((job.state != "PENDING", job.role), []).append(job.id)
+        parts.setdefault((not is_waiting(job.state), job.role), []).append(job.id)
     yield from (parts[part] for part in sorted(parts))
 
 

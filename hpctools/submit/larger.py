@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from hpctools.elastic.exclusions import exclusions
 from hpctools.elastic.folder import Event, RunStatus
+from hpctools.slurm.states import is_waiting
 
 # What Slurm's most frequent reasons mean for a person (squeue(1), JOB REASON CODES); the others speak for
 # themselves, or are in that page.
@@ -84,7 +85,7 @@ def _waiting(jobs: Sequence[JobLike]) -> Iterator[str]:
     """Pending replica jobs, those with the same reason together."""
     by_reason: dict[str, list[int]] = {}
     for job in jobs:
-        if job.state == "PENDING" and job.role == "replica":
+        if is_waiting(job.state) and job.role == "replica":
             by_reason.setdefault(job.reason, []).append(job.id)
     for reason, ids in by_reason.items():
         several = len(ids) > 1

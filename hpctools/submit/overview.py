@@ -9,6 +9,7 @@ from typing import Any
 from hpctools.elastic.folder import FINAL_STATES, Event, JobRecord, RunStatus
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic_qos import ELASTIC_QOS
+from hpctools.slurm.states import is_waiting
 from hpctools.slurm.types import Job
 from hpctools.submit.course import kind_of, not_preempted
 from hpctools.submit.larger import why_not_larger
@@ -160,11 +161,11 @@ def _state(
             if goes_on
             else ("lost", lost)
         )
-    if baseline is not None and baseline.state == "PENDING":
+    if baseline is not None and is_waiting(baseline.state):
         waits = f"its baseline job {baseline.id} waits: {_reason(baseline)}"
         return (written, f"{waits}; its replicas go on") if goes_on else ("pending", waits)
     message = status.message if status is not None else ""
-    if newest and baseline and newest is not baseline and newest.state == "PENDING":
+    if newest and baseline and newest is not baseline and is_waiting(newest.state):
         follows = f"baseline job {newest.id}, which is to take the place of {baseline.id}, waits"
         message = "; ".join(filter(None, (message, f"{follows}: {_reason(newest)}")))
     return written, message

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from hpctools.slurm.states import OVER
 from hpctools.slurm.types import Job
 from hpctools.submit.plan import run_comment
-
-_OVER = """
-    BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED
-    SPECIAL_EXIT TIMEOUT
-"""
 
 
 class _HasState(Protocol):
@@ -21,7 +17,7 @@ class _HasState(Protocol):
 
 def is_over(job: _HasState) -> bool:
     """Whether the job has ended; the queue shows it for a while (MinJobAge)."""
-    return job.state.split()[0] in _OVER.split()
+    return job.state.split()[0] in OVER
 
 
 def of_run(queue: Iterable[Job], run_id: str, recorded: set[int]) -> list[Job]:

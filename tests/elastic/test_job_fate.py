@@ -13,8 +13,21 @@ def job(state: str, job_id: int = 12) -> Job:
     return Job(job_id, "train", "nlp1", "nlp", "gpu", "high", state)
 
 
-@pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "SUSPENDED"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "PENDING",
+        "CONFIGURING",
+        "RUNNING",
+        "SUSPENDED",
+        "RESV_DEL_HOLD",
+        "REQUEUE_HOLD",
+        "REQUEUED",
+        "EXPEDITING",
+    ],
+)
 def test_what_waits_or_runs_is_alive(state: str) -> None:
+    """Also what is held, its reservation deleted or by a requeue: another job would be one too many."""
     fate = fate_of(12, [job("CANCELLED", job_id=11), job(state)])
     assert (fate.alive, fate.lost, fate.wanted) == (True, False, False)
 

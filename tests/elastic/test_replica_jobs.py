@@ -132,4 +132,5 @@ def test_the_runs_end_is_known_when_it_runs_and_has_one() -> None:
     assert end_of(job("RUNNING", 10, BEGIN)) == BEGIN + 600
     assert end_of(job("RUNNING", None, BEGIN)) is None
     assert end_of(job("PENDING", 10)) is None
+    assert end_of(job("RESV_DEL_HOLD", 10, BEGIN)) is None
     assert minutes_left(None, BEGIN) is None

@@ -570,6 +570,24 @@ def test_a_coordinator_that_takes_over_cancels_what_fits_no_step(script: Path) -
     assert scene.slurm.submitted[0].options[1] == "--nodes=1"
 
 
+def test_a_job_that_is_held_has_its_slot(script: Path) -> None:
+    """slurmctld holds jobs whose reservation is deleted; another one was submitted beside it."""
+    scene = Scene(script, sizes=(1, 2))
+    scene.slurm.queue[7] = of_run(7, state="RESV_DEL_HOLD", started=None)
+
+    asked, jobs = 0, scene.slurm.jobs
+
+    def counted(**which: Any) -> list[Job]:
+        nonlocal asked
+        asked += 1
+        scene.now += 11
+        return jobs(**which)
+
+    scene.slurm.jobs = counted  # type: ignore[method-assign]
+    scene.act(lambda: scene.until(lambda: asked > 3))
+    assert scene.slurm.submitted == []
+
+
 def test_nodes_of_which_no_allowed_size_is_made_go_back(script: Path) -> None:
     """Of 1, 2, 4, 8 nodes the first step is lost: 7 are there and make 4, and two of them are of no use."""
     scene = Scene(script, sizes=(1, 2, 4, 8))

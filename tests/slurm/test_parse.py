@@ -108,6 +108,8 @@ def test_a_running_job() -> None:
 def test_a_pending_job_has_no_start_nodes_or_comment() -> None:
     (job,) = jobs(line(*ROW[:6], "PENDING", "Resources", "", "(null)", "1790000000", "N/A", "UNLIMITED"))
     assert (job.nodes, job.comment, job.started, job.time_limit) == ((), "", None, None)
+    (held,) = jobs(line(*ROW[:6], "REQUEUE_HOLD", "x", "", "(null)", "1790000000", "1790000900", "UNLIMITED"))
+    assert held.started is None  # a forecast, as of others that wait
 
 
 def test_names_with_separators_of_other_tools_do_not_confuse() -> None:

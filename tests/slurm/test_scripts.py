@@ -109,3 +109,16 @@ def test_what_may_be_forgotten_is_not_said_to_be_absent(
         UnreachableError, match="may have forgotten the job, and the accounting does not tell"
     ):
         found(age=300)
+
+
+@pytest.mark.parametrize(
+    "state", ["PENDING", "EXPEDITING", "SPECIAL_EXIT", "RESIZING", "COMPLETING", "STAGE_OUT"]
+)
+def test_a_job_lives_until_nothing_of_it_is_left(state: str) -> None:
+    """Whoever follows its output stops when it does not; EXPEDITING comes with 25.11 (--requeue=expedite)."""
+    assert scripts.is_living(state)
+
+
+@pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED by 1000", "NODE_FAIL", "REVOKED"])
+def test_a_job_that_is_over_does_not_live(state: str) -> None:
+    assert not scripts.is_living(state)

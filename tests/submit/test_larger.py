@@ -31,10 +31,12 @@ def test_jobs_that_wait_for_the_same_reason_are_one_clause():
         replica(2),
         replica(3),
         replica(4, reason="Licenses"),
+        replica(5, "RESV_DEL_HOLD", "Reservation course was deleted"),
     ]
     assert why_not_larger(RUNNING, jobs, []) == (
         "2 replica jobs wait: more urgent jobs come first (Priority)",
         "replica job 4 waits: no license is free (Licenses)",
+        "replica job 5 waits: Reservation course was deleted",
     )
 
 
