@@ -47,7 +47,17 @@ def call(
         (f"6:freezer:/box/slurm_n1/uid_{UID}/job_5/step_extern/task_0", 0),
         ("0::/system.slice/slurmstepd.scope/job_12/step_extern/user/task_special", 0),
         ("0::/system.slice/n1_slurmstepd.scope/job_12/step_extern/user", 0),
+        (
+            "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_extern/user/task_special",
+            0,
+        ),  # from 26.05 on
+        ("0::/hpc.slice/n1_slurmstepd.scope/sEKNKTV3WPV500/step_extern", 0),
         ("0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0", 1),
+        ("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0", 1),
+        ("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/step_extern/x", 1),
+        ("0::/system.slice/slurmstepd.scope/job_12/step_0/user/step_extern", 1),
+        ("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500", 1),
+        ("0::/system.slice/slurmstepd.scope/system/step_extern", 1),
         ("0::/system.slice/slurmstepd.scope/job_12/step_extern_not/user", 1),
         (f"6:freezer:/slurm/uid_{UID}7/job_5/step_extern", 1),
         ("6:freezer:/slurm/uid_0/job_5/step_extern", 1),
@@ -175,11 +185,19 @@ def test_a_controller_that_does_not_answer_is_no_reason_to_let_in(tmp_path: Path
     assert (done.returncode, "its controller does not answer" in done.stdout) == (1, True)
 
 
-@pytest.mark.parametrize("layout", ["freezer/slurm_n1/uid_{uid}", "system.slice/n1_slurmstepd.scope"])
-def test_a_job_that_starts_is_waited_for(tmp_path: Path, layout: str) -> None:
-    step = tmp_path / "cgroup" / layout.format(uid=UID) / "job_7/step_extern/user"
-    changes = {**squeue(tmp_path, "echo 7"), "/sys/fs/cgroup": str(tmp_path / "cgroup")}
-    assert "still starting on n1" in call("job-starting", "0.3", "n1", changes=changes).stdout
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("freezer/slurm_n1/uid_{uid}/job_7", "7"),
+        ("system.slice/n1_slurmstepd.scope/job_7", "7 %s"),  # as squeue says from 23.02 to 25.05
+        ("system.slice/n1_slurmstepd.scope/sEKNKTV3WPV500", "7 sEKNKTV3WPV500"),
+        ("hpc.slice/n1_slurmstepd.scope/job_7", "7 sEKNKTV3WPV500"),  # CgroupSlice, CgroupJobIdPaths
+    ],
+)
+def test_a_job_that_starts_is_waited_for(tmp_path: Path, layout: str, said: str) -> None:
+    step = tmp_path / "cgroup" / layout.format(uid=UID) / "step_extern/user"
+    changes = {**squeue(tmp_path, f"echo '{said}'"), "/sys/fs/cgroup": str(tmp_path / "cgroup")}
+    assert "Your job 7 is still starting on n1" in call("job-starting", "0.3", "n1", changes=changes).stdout
     step.mkdir(parents=True)
     (step / "cgroup.procs").write_text("")
     slow = {**changes, "SETTLED_SECONDS = 0.5": "SETTLED_SECONDS = 1000"}

@@ -17,7 +17,7 @@ from hpctools.errors import CommandError, CommandTimeout
 from hpctools.login.agent.accounts import user_name
 from hpctools.login.agent.pausing import Pause
 from hpctools.login.agent.processes import PROC, Process, read_process
-from hpctools.login.agent.slices import IN_JOB, cgroups_of
+from hpctools.login.agent.slices import cgroups_of, is_a_jobs
 from hpctools.login.agent.usage import is_person
 from hpctools.slurm.run import run
 
@@ -227,7 +227,7 @@ def service_of(pid: int, services: Collection[str], proc: Path = PROC) -> str:
         proc: where the kernel's process files are.
     """
     found = cgroups_of(pid, proc)
-    if IN_JOB in found:
+    if is_a_jobs(found):
         return ""
     return next((name for line in found.splitlines() if (name := _unit(line)) in services), "")
 

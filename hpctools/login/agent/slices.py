@@ -322,17 +322,21 @@ def _move(folder: Path, processes: Iterable[Process]) -> None:
 
 def in_job(pid: int, proc: Path = PROC) -> bool:
     """Whether a process belongs to a job, whose cgroups are Slurm's."""
-    return IN_JOB in cgroups_of(pid, proc)
+    return is_a_jobs(cgroups_of(pid, proc))
 
 
-IN_JOB = "/job_"
-"""Part of the path of all cgroups that Slurm makes."""
+def is_a_jobs(cgroups: str) -> bool:
+    """Whether some of a process's cgroups are ones that Slurm makes for a job.
+
+    From 26.05 on cgroup v2's path has the job's SLUID in place of `job_ID`.
+    """
+    return "/job_" in cgroups or "slurmstepd.scope/" in cgroups
 
 
 def _is_elsewhere(pid: int, uid: int) -> bool:
     """Whether a process that lives is neither in the person's slice nor in a job."""
     found = cgroups_of(pid, PROC)
-    return bool(found) and f"/user-{uid}.slice/" not in found and IN_JOB not in found
+    return bool(found) and f"/user-{uid}.slice/" not in found and not is_a_jobs(found)
 
 
 def cgroups_of(pid: int, proc: Path) -> str:

@@ -190,6 +190,7 @@ def test_what_systemd_has_elsewhere_is_out_of_reach(tmp_path: Path, monkeypatch:
         8: "0::/system.slice/amazon-ssm-agent.service",
         9: "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0",
         10: "5:cpu,cpuacct:/\n1:name=systemd:/user.slice/user-1001.slice/user@1001.service/app.slice",
+        13: "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0",  # from 26.05 on
         11: "0::/user.slice/user-10011.slice/session-4.scope",
     }
     for pid, line in where.items():
@@ -364,10 +365,15 @@ def test_a_damaged_note_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_what_is_in_a_job_stays_there(tmp_path: Path) -> None:
-    for pid, line in ((7, "4:memory:/slurm/uid_1001/job_42/step_0/task_0"), (8, "4:memory:/user.slice")):
+    lines = {
+        6: "0::/hpc.slice/n1_slurmstepd.scope/sEKNKTV3WPV500/step_extern/user",
+        7: "4:memory:/slurm/uid_1001/job_42/step_0/task_0",
+        8: "4:memory:/user.slice",
+    }
+    for pid, line in lines.items():
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cgroup").write_text(f"1:cpu:/\n{line}\n")
-    assert (in_job(7, tmp_path), in_job(8, tmp_path), in_job(9, tmp_path)) == (True, False, False)
+    assert [in_job(pid, tmp_path) for pid in (6, 7, 8, 9)] == [True, True, False, False]
 
 
 def test_systemd_is_asked_where_it_is_in_charge(tmp_path: Path) -> None:
