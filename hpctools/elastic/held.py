@@ -45,6 +45,21 @@ class Held:
         self.loss = float("nan")
 
     @property
+    def step(self) -> int:
+        """Completed steps (global batches) since the beginning of the training."""
+        return self._batches.cursor.step
+
+    @property
+    def replays(self) -> bool:
+        """Whether the pass that the loop ended last was over before this process came; False within a pass.
+
+        Such a pass is empty here (after a roll back it may have the rest of its epoch), and what stands after
+        it was done by others then: `if loader.replays: continue`. Without that line it is done on weights of
+        a later epoch, while all others wait or train on; what it changes in state that moves is undone.
+        """
+        return self._passes.replays
+
+    @property
     def _completed(self) -> int:
         """How many rounds of all workers the state is the result of."""
         return self._batches.rounds

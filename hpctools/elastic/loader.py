@@ -154,11 +154,6 @@ class Loader(Held):
     # For the training
 
     @property
-    def step(self) -> int:
-        """Completed steps (global batches) since the beginning of the training."""
-        return self._batches.cursor.step
-
-    @property
     def total_steps(self) -> int | None:
         """Steps of the whole training; None when the data set has no length."""
         return self._sampling.total_steps
@@ -230,7 +225,7 @@ class Loader(Held):
     def __iter__(self) -> Iterator[Any]:
         """Our shards of the rest of one epoch; the first call serves the first epoch, and so on.
 
-        A worker that joins in a later epoch finds the ones before empty.
+        A worker that joins in a later epoch finds the ones before empty, and `replays` true after them.
 
         Raises:
             ElasticError: `backward` was not called for a batch; in the first pass or after a loss of all

@@ -4,7 +4,7 @@ That code is the training's own, and runs once in each process for each pass of 
 in the training, so there are two cases to mend:
 
 - A process that came later runs through earlier passes with nothing to feed. What the code does there is in
-  the state already, and is undone.
+  the state already, and is undone: before the next of these passes, so that it does not pile up.
 - After a roll back over an epoch's end the loop does not come round again: the rest of the earlier epoch is
   fed in the pass that is on. What the code did the first time was noted, and is put in its place again. A
   process that came in between comes to the end of the earlier pass itself: what its code does there, where a
@@ -30,6 +30,8 @@ MOST_KEPT = 16
 """Over the ends of so many passes a training can go back."""
 MOST_BYTES = 64 << 20
 """Of tensors, in all that is noted: each snapshot, checkpoint and worker that joins takes them along."""
+SMALL_BYTES = 1 << 20
+"""Of tensors, in what is put back before each pass that is run through; what is larger only at last."""
 UNKNOWN = "not noted"
 """Among what was noted of a pass, when it is not all."""
 WHOLE = "the whole state"
@@ -48,13 +50,14 @@ class Passes:
         begun: passes that this process has begun.
         counted: passes for which the state has what the code after them did.
         only_looked: whether the last pass was left before `backward`: it is none, as of `next(iter(loader))`.
+        replays: whether we stand after a pass whose end others have come to before; False within a pass.
     """
 
     def __init__(self, changeable: Callable[[], Mapping[str, Stateful]]) -> None:
         self._changeable = changeable
         self.begun = 0
         self.counted = 0
-        self.only_looked = False
+        self.only_looked = self.replays = False
         self._goes_back = True
         self._before_replay: Mapping[str, Values] | None = None
         self._at_end: Mapping[str, Mapping[str, int] | None] | None = None
@@ -63,11 +66,9 @@ class Passes:
     def begin(self) -> int:
         """The number of the pass, from 0; the code after the one before has been run."""
         number = self.begun - self.only_looked
-        self.begun, self.only_looked = number + 1, True
-        if self._before_replay is not None and number >= self.counted:
-            self._put(self._before_replay, whole=True)
-            self._before_replay = None
-            self.catch_up(number)
+        self.begun, self.only_looked, self.replays = number + 1, True, False
+        if self._before_replay is not None:
+            self._undo(self._before_replay, number)
         if self._at_end is not None:
             self._note(number - 1, self._at_end)
             self._at_end = None
@@ -82,7 +83,8 @@ class Passes:
         """
         self._goes_back, self.only_looked = goes_back, False
         # Of the oldest passes nothing is kept, but a later one tells that the training has been further.
-        if number < self.counted or number <= max(self._done, default=-1):
+        self.replays = number < self.counted or number <= max(self._done, default=-1)
+        if self.replays:
             if self._before_replay is None:
                 self._before_replay = self._copied(number)
         elif goes_back:
@@ -113,6 +115,16 @@ class Passes:
         self.counted = int(state.get("passes", epoch))
         self._done |= copy.deepcopy(dict(state.get("between", {})))
         self._before_replay = self._at_end = None
+
+    def _undo(self, before: Mapping[str, Values], number: int) -> None:
+        """Put back what the code after a pass that we run through has changed."""
+        if number >= self.counted:
+            self._put(before, whole=True)
+            self._before_replay = None
+            self.catch_up(number)
+            return
+        small = {name: values for name, values in before.items() if _size(values) <= SMALL_BYTES}
+        self._put(copy.deepcopy(small), whole=True)  # a scheduler goes on with the very values that it gets
 
     def _note(self, number: int, before: Mapping[str, Mapping[str, int] | None]) -> None:
         """What the code after a pass has changed, and nothing else: steps change more, and are done again."""

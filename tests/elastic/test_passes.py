@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +242,99 @@ def test_a_look_at_a_batch_is_no_pass(looks: int) -> None:
             loader.backward(model(inputs).mean())
         steps.append(loader.step)
     assert steps == [2, 4]
+
+
+def test_what_stands_after_passes_that_are_run_through_does_not_pile_up() -> None:
+    """A scheduler with a table of ten goes from 6 to 7 each time, and not over the table's end."""
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    table = [1 / (number + 1) for number in range(10)]
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: table[epoch])
+    scheduler.load_state_dict({**scheduler.state_dict(), "last_epoch": 6, "_step_count": 7})
+    passes = Passes(lambda: {"scheduler": scheduler})
+    seen = []
+    for number in range(6):
+        passes.begin()
+        if number == 0:
+            passes.restore({"passes": 6}, 6)
+        passes.end(number)
+        optimizer.step()
+        scheduler.step()
+        seen.append(scheduler.last_epoch)
+    passes.begin()
+    assert (seen, scheduler.last_epoch) == ([7] * 6, 6)
+
+
+@pytest.mark.parametrize(("elements", "puts"), [(1, 3), (2 + passes_module.SMALL_BYTES // 4, 1)])
+def test_a_large_object_is_put_back_once(elements: int, puts: int) -> None:
+    """An average of weights would be copied in each of a thousand passes, all others waiting."""
+
+    class Average(Holder):
+        loads = 0
+
+        def load_state_dict(self, state: Any) -> None:
+            super().load_state_dict(state)
+            self.loads += 1
+
+    average = Average({"mean": torch.zeros(elements)})
+    passes = Passes(lambda: {"average": average})
+    for number in range(3):
+        passes.begin()
+        if number == 0:
+            passes.restore({"passes": 3}, 3)
+        passes.end(number)
+        average.state = {"mean": average.state["mean"] + 1}
+    passes.begin()
+    assert (average.loads, float(average.state["mean"].sum())) == (puts, 0.0)
+
+
+def test_a_pass_that_was_over_before_is_known_until_the_next_one_begins() -> None:
+    passes = Passes(lambda: {"counter": Holder({"done": 0})})
+    seen = []
+    for number in range(4):
+        passes.begin()
+        seen.append(passes.replays)
+        if number == 0:
+            passes.restore({"passes": 2}, 2)
+        passes.end(number)
+        seen.append(passes.replays)
+    assert seen == [False, True, False, True, False, False, False, False]
+
+
+def test_the_rest_of_a_pass_that_others_had_ended_before_they_went_back_is_known_too() -> None:
+    parts = {"counter": Holder({"done": 0})}
+    stayed, came = Passes(lambda: parts), Passes(lambda: {"counter": Holder({"done": 0})})
+    stayed.end(stayed.begin())
+    stayed.begin()
+    stayed.restore({"passes": 0}, 0)
+    number = came.begin()
+    came.restore(stayed.capture(), 0)
+    came.end(number)
+    stayed.end(1)
+    assert (came.replays, stayed.replays) == (True, False)
+
+
+def test_a_loader_that_resumes_tells_which_passes_were_over(tmp_path: Path) -> None:
+    """What stands after `if loader.replays: continue` is done once for each epoch, whoever does it."""
+    done = []
+    for until in (5, None):  # of six steps, in three epochs
+        model = nn.Linear(6, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=1)
+        loader = elastic.Loader(
+            model, optimizer, Noisy(8), batch_size=4, epochs=3, shards=2, checkpoint=settings
+        )
+        for epoch in range(3):
+            for _, inputs in loader:
+                assert not loader.replays
+                if loader.backward(model(inputs).mean()):
+                    optimizer.step()
+                assert loader._keeper is not None
+                assert loader._keeper._saver.wait(30), "so that step 4 is saved"
+                if loader.step == until:
+                    break
+            if loader.replays:
+                continue
+            if loader.step != until:
+                done.append((epoch, loader.step))
+    assert done == [(0, 2), (1, 4), (2, 6)]

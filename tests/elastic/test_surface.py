@@ -38,7 +38,7 @@ SIGNATURES = {
 LOADER = {
     "backward": "(loss: torch.Tensor, scaler: torch.amp.GradScaler | None = None) -> bool",
     "report": "(**numbers: float) -> None",
-    **dict.fromkeys(["step", "total_steps", "epoch", "loss", "indices", "scale_config"]),
+    **dict.fromkeys(["step", "total_steps", "epoch", "replays", "loss", "indices", "scale_config"]),
     **dict.fromkeys(["rank", "world_size", "generation", "reduce_backend"]),
 }
 SHARDED = {
