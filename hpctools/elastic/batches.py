@@ -72,6 +72,20 @@ class Batches:
         """Exchanges of all workers that lie behind."""
         return self.sampling.rounds(self.cursor)
 
+    def check_pass(self, number: int) -> None:
+        """Whether the loop may begin a pass; who resumes a complete training runs through empty ones.
+
+        Raises:
+            ElasticError: all epochs are done, and as many passes as there are epochs.
+        """
+        epochs = self.sampling.epochs
+        if self.is_over and number >= epochs:
+            raise ElasticError(
+                f"the loop begins pass {number + 1}, and the training of {epochs} epochs is complete "
+                f"(step {self.cursor.step})",
+                "give the loader as many epochs= as the loop is to have, or end the loop after so many",
+            )
+
     def skip(self) -> None:
         """Pass over the next step."""
         self.cursor = self.sampling.after(self.cursor)

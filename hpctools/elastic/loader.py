@@ -228,12 +228,14 @@ class Loader(Held):
         A worker that joins in a later epoch finds the ones before empty, and `replays` true after them.
 
         Raises:
-            ElasticError: `backward` was not called for a batch; in the first pass or after a loss of all
+            ElasticError: `backward` was not called for a batch; all `epochs` are done, in as many passes or
+                more; in the first pass or after a loss of all
                 state, a checkpoint does not fit or cannot be read; all streams are empty; or a loading
                 process has ended by itself, or was killed again and again.
             SystemExit: this worker's part has ended.
         """
         epoch = self._passes.begin()
+        self._batches.check_pass(epoch)
         yield from self._pass(epoch)
         self._passes.end(epoch, goes_back=self._keeper is not None or not self._session.is_lone)
 
@@ -338,7 +340,8 @@ class Loader(Held):
         if not self._batches.is_over:
             group = self._session.group
             step = self._batches.plan(group)
-            self._epoch = self._batches.cursor.epoch
+            if step.pieces:  # else streams have ended, and the cursor is the next epoch's
+                self._epoch = self._batches.cursor.epoch
             self._todo.extend(step.pieces)
             self._sum.begin(step, group)
             self._pass_unfed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,35 @@ def test_a_loader_that_resumes_tells_which_passes_were_over(tmp_path: Path) -> N
             if loader.step != until:
                 done.append((epoch, loader.step))
     assert done == [(0, 2), (1, 4), (2, 6)]
+
+
+def test_a_loop_without_an_end_is_refused_once_all_epochs_are_done() -> None:
+    """`while loader.step < 10000:` with too few epochs went round for ever."""
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = elastic.Loader(model, optimizer, Noisy(8), batch_size=4, epochs=2, shards=2)
+    for _ in range(2):
+        for _, inputs in loader:
+            loader.backward(model(inputs).mean())
+    with pytest.raises(elastic.ElasticError, match=r"pass 3, and .* 2 epochs is complete \(step 4\); "):
+        next(iter(loader))
+
+
+def test_a_training_that_was_complete_is_run_through_in_as_many_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replayed, loaders = [], []
+    for _ in range(2):
+        model = nn.Linear(6, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = elastic.Loader(model, optimizer, Noisy(8), batch_size=4, epochs=2, shards=2)
+        if loaders:
+            monkeypatch.setattr(loader, "_begin", partial(loader._load, loaders[0]._capture()))
+        loaders.append(loader)
+        for _ in range(2):
+            for _, inputs in loader:
+                loader.backward(model(inputs).mean())
+            replayed.append((loader.step, loader.replays))
+    assert replayed == [(2, False), (4, False), (4, True), (4, False)]  # code after the last is to come
+    with pytest.raises(elastic.ElasticError, match="begins pass 3"):
+        next(iter(loaders[1]))

@@ -73,7 +73,7 @@ def test_after_going_back_over_an_epochs_end_the_next_one_comes_in_the_same_pass
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
     loader = elastic.Loader(trained, optimizer, File(20), batch_size=8, epochs=2, shards=3)
     saved: list[Any] = []
-    seen = []
+    seen, ends = [], []
 
     def boundary() -> None:
         if loader.step == 5 and saved:
@@ -86,8 +86,10 @@ def test_after_going_back_over_an_epochs_end_the_next_one_comes_in_the_same_pass
                 seen.append((turn, loader.step, loader.epoch))
                 if len(seen) == 3:
                     saved.append(loader._capture())
+        ends.append(loader.epoch)
     first, second = [(0, step, 0) for step in (1, 2, 3, 4)], [(1, step, 1) for step in (5, 6, 7, 8)]
     assert seen == [*first, (1, 5, 1), (1, 4, 0), *second]
+    assert ends == [0, 1], "one process by itself has gone on to the next epoch where streams end"
     assert loader._batches.is_over
 
 
