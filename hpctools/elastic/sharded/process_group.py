@@ -173,8 +173,8 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
                 target.copy_(part)
         return _Done(outputs)
 
-    def barrier(self, options: Any = None) -> Any:
-        """Wait for everybody."""
+    def barrier(self, opts: Any = None) -> Any:
+        """Wait for everybody; torch gives the options by this name."""
         return self.allreduce([torch.zeros(1)])
 
     def _do(self, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> Any:

@@ -167,6 +167,14 @@ def test_a_pass_over_a_broken_group_runs_through_and_is_known_to() -> None:
     assert torch.isfinite(loss)
 
 
+def test_a_barrier_is_one() -> None:
+    """torch gives its options by name."""
+    group = ShardGroup(0, 2, lambda _: False)
+    process_group.install(group, "cpu")
+    torch.distributed.barrier()
+    assert group.void, "it was tried"
+
+
 def test_called_away_is_no_error() -> None:
     group = ShardGroup(0, 2, lambda _: False)
     process_group.install(group, "cpu")
