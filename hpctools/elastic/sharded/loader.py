@@ -210,10 +210,13 @@ class ShardedLoader(Loader):
         """Our batches of the rest of one epoch, as `elastic.Loader` gives them.
 
         Raises:
-            ElasticError: as `elastic.Loader`'s; or `build` does not make the same model at a resize.
+            ElasticError: as `elastic.Loader`'s; or `build` does not make the same model at a resize. Also
+                from collectives and passes of the model while `replays` holds and there are other workers.
             SystemExit: this worker's part has ended.
         """
+        self._shards.group.replays = False
         yield from super().__iter__()
+        self._shards.group.replays = self.replays
         if self._batches.is_over and self._passes.begun >= self._sampling.epochs:
             self._shards.group.phase = AFTER
             if self._shard_keeper is not None:

@@ -74,6 +74,8 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         phase: what stands for results that cannot be had. IN_STEP: zeros, the step begins again. BETWEEN two
             (gradients are complete): NaN, so that nobody takes them for a result. AFTER the
             training: they raise.
+        replays: whether we stand after a pass of the loop that was over before we came: all others are
+            elsewhere in their program, so that with others there is no collective.
         waited: seconds in which collectives were done, or waited for other ranks.
     """
 
@@ -85,6 +87,7 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         self.pretended = self.void = run is None
         self.error: RuntimeError | None = None
         self.phase = IN_STEP
+        self.replays = False
         self.waited = 0.0
 
     def size(self) -> int:
@@ -178,6 +181,7 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         return self.allreduce([torch.zeros(1)])
 
     def _do(self, output: torch.Tensor, inputs: torch.Tensor, work: Reduce) -> Any:
+        self._check_met()
         if not self.void:
             done: list[torch.Tensor] = []
             bulk = _BULK if self.phase != AFTER else ()
@@ -188,6 +192,14 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         if self.void:
             self._fill(output)
         return _Done(output)
+
+    def _check_met(self) -> None:
+        if self.replays and self._world > 1:
+            raise ElasticError(
+                "a collective, or a pass of loader.model, after a pass of the loop that was over before this "
+                "worker came: the other workers would take it for one of the step that they are in",
+                "put `if loader.replays: continue` before what stands after each pass of the loop",
+            )
 
     def _fill(self, output: torch.Tensor) -> None:
         """What stands for a result that cannot be had."""
@@ -216,8 +228,9 @@ class ShardGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         """A hook before each forward pass of the model; torch would hide the error of a collective.
 
         Raises:
-            ElasticError: the model is that of an earlier generation.
+            ElasticError: the model is that of an earlier generation, or nobody would meet us.
         """
+        self._check_met()
         if self._retired:
             raise ElasticError(
                 "the training uses a model of before a resize",

@@ -69,7 +69,7 @@ def loader_for(make: Any = build, **options: Any) -> elastic.ShardedLoader:
 
 def train(loader: Any, model: Callable[[], nn.Module], optimizer: torch.optim.Optimizer) -> list[float]:
     losses = []
-    for _ in range(2):
+    for _ in range(loader._sampling.epochs):
         for inputs in loader:
             if loader.backward(model()(inputs).square().mean()):
                 optimizer.step()
