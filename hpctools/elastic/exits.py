@@ -6,7 +6,7 @@ import time
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Agent, Outcome, write
-from hpctools.elastic.protocol import worker_place
+from hpctools.elastic.protocol import REPLAYED, worker_place
 
 RESTARTS = 3
 FORGOTTEN_SECONDS = 60.0
@@ -35,6 +35,8 @@ class Exits:
             self._restart(agent, worker, "fell silent" if code == -9 else f"was given up (exit code {code})")
         elif run.membership.is_broken and code == 0 and agent.is_baseline:
             self.start_again(agent, worker)  # all may begin again; whatever ended it, the training has not
+        elif code == 0 and not (agent.leaving or run.completed) and roster.ended_early(worker, tail):
+            self._crashed(agent, worker, code, [*tail, REPLAYED])
         elif code == 0 and worker not in roster.departed and self._is_program_s_end(agent):
             run.begin_to_finish()
         elif code == 0 and agent.is_baseline and not (agent.leaving or run.completed):

@@ -56,6 +56,7 @@ class Hearing:
             "nothing_kept": self._on_nothing_kept,
             "saving": self._on_saving,
             "warning": self._on_warning,
+            "replays": self._on_replays,
         }
 
     def hear(self, peer: Agent | Worker, message: Message) -> None:
@@ -350,6 +351,9 @@ class Hearing:
     def _on_saving(self, worker: Worker, message: Message, now: float) -> None:
         """What the policy and the script say together."""
         self._run.saves_by_itself = bool(message["by_itself"])
+
+    def _on_replays(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.roster.replayed.add(worker.name)
 
     def _on_warning(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(str(message["message"]))

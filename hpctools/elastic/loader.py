@@ -15,6 +15,7 @@ from hpctools.elastic.batches import Batches
 from hpctools.elastic.checkpoint import Checkpoint
 from hpctools.elastic.checkpoint.attach import keeper_of
 from hpctools.elastic.devices import GLOO
+from hpctools.elastic.early_end import tell_at_exit
 from hpctools.elastic.exchange import Exchanged
 from hpctools.elastic.gradients import Totals
 from hpctools.elastic.group import Group
@@ -149,6 +150,7 @@ class Loader(Held):
         self.indices: list[int] = []
         self._spec = folder.spec() if folder is not None else None
         self._session = session_from(os.environ, self, self._progress)
+        tell_at_exit(lambda: self.replays, self._session)
         self._keeper = keeper_of(folder, self._session, checkpoint, self._capture, self._described)
 
     # For the training

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpctools.elastic.protocol import EXPELLED, encode, worker_place
+from hpctools.elastic.protocol import EXPELLED, REPLAYED, encode, worker_place
 from hpctools.elastic.recovery.settings import EXIT_GOES_ON
 
 MOST_NAMES = 1 << 16  # more than a run has workers at a time
@@ -119,6 +119,7 @@ class Roster:
         departed: workers that left as agreed.
         judged: workers whose end was dealt with.
         restarting: workers that are ended because we want them to be started again.
+        replayed: workers that ended their program after a pass that was over before they came.
         missing: since when workers have no connection that may come back with the state, seconds of the
             monotonic clock.
         absent: agents without a connection whose workers end their programs after the last step, or whose
@@ -133,6 +134,7 @@ class Roster:
         self.workers: dict[str, Worker] = {}
         self.missing: dict[str, float] = {}
         self.expelled, self.departed, self.judged, self.restarting = (Names() for _ in range(4))
+        self.replayed = Names()
 
     def has(self, peer: Agent | Worker) -> bool:
         """Whether this connection of an agent or worker is still the one that counts."""
@@ -172,6 +174,14 @@ class Roster:
             tail: its last lines.
         """
         return worker in self.expelled or (code == 1 and any(EXPELLED in line for line in tail))
+
+    def ended_early(self, worker: str, tail: Sequence[str]) -> bool:
+        """Whether a worker's program has ended after a pass that was over before it came, as it said itself.
+
+        Args:
+            tail: its last lines.
+        """
+        return worker in self.replayed or any(REPLAYED in line for line in tail)
 
     def agent_of(self, worker: str) -> Agent | None:
         """The agent that started a worker."""

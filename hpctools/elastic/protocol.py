@@ -20,6 +20,10 @@ from hpctools.errors import ElasticError, UnreachableError
 Message = dict[str, Any]
 
 EXPELLED = "this worker was given up, and the run goes on without it"
+REPLAYED = (
+    "the program ended after a pass of its loop that was over before this worker came, not at its own end: "
+    "put `if loader.replays: continue` before what stands after each pass of the loop"
+)
 LINE_LIMIT = 1 << 20
 BEAT_SECONDS = 0.5
 SILENCE_SECONDS = 2.7  # so that silence is noticed within 3 s, looking included

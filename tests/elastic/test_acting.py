@@ -105,9 +105,9 @@ class Scene:
             if isinstance(effect, Send) and effect.to in self.run.roster.workers:
                 self.workers[effect.to].messages.append(effect.message)
 
-    def ends(self, worker: str, code: int) -> None:
+    def ends(self, worker: str, code: int, *tail: str) -> None:
         agent = self.run.roster.agents[worker.split(".")[0]]
-        self.hearing.hear(agent, {"kind": "exited", "worker": worker, "code": code, "tail": []})
+        self.hearing.hear(agent, {"kind": "exited", "worker": worker, "code": code, "tail": [*tail]})
 
 
 @pytest.fixture
