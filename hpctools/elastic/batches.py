@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, replace
 from typing import Any
@@ -22,6 +23,8 @@ from hpctools.errors import ElasticError
 
 MARK_STEPS = 64
 """Every so many steps all workers tell each other where their streams stand."""
+MOST_EMPTY = 1000
+"""A loop that begins so many passes too many has no end."""
 
 
 class Batches:
@@ -75,16 +78,24 @@ class Batches:
     def check_pass(self, number: int) -> None:
         """Whether the loop may begin a pass; who resumes a complete training runs through empty ones.
 
+        A few passes too many are told, and do not fail a training that is complete; without an end they would
+        go round for ever.
+
         Raises:
-            ElasticError: all epochs are done, and as many passes as there are epochs.
+            ElasticError: all epochs are done, and `MOST_EMPTY` passes more.
         """
         epochs = self.sampling.epochs
-        if self.is_over and number >= epochs:
-            raise ElasticError(
-                f"the loop begins pass {number + 1}, and the training of {epochs} epochs is complete "
-                f"(step {self.cursor.step})",
-                "give the loader as many epochs= as the loop is to have, or end the loop after so many",
-            )
+        if not self.is_over or number < epochs:
+            return
+        what = (
+            f"the loop begins pass {number + 1}, and the training of {epochs} epochs is complete "
+            f"(step {self.cursor.step})"
+        )
+        remedy = "give the loader as many epochs= as the loop is to have, or end the loop after so many"
+        if number >= epochs + MOST_EMPTY:
+            raise ElasticError(what, remedy)
+        if number == epochs:
+            warnings.warn(f"{what}: it is empty; {remedy}", RuntimeWarning, stacklevel=3)
 
     def skip(self) -> None:
         """Pass over the next step."""

@@ -225,15 +225,12 @@ class Loader(Held):
         return self.total_steps // self._sampling.epochs
 
     def __iter__(self) -> Iterator[Any]:
-        """Our shards of the rest of one epoch; the first call serves the first epoch, and so on.
-
-        A worker that joins in a later epoch finds the ones before empty, and `replays` true after them.
+        """Our shards of the rest of one epoch, from the first on; those before we came are empty (`replays`).
 
         Raises:
-            ElasticError: `backward` was not called for a batch; all `epochs` are done, in as many passes or
-                more; in the first pass or after a loss of all
-                state, a checkpoint does not fit or cannot be read; all streams are empty; or a loading
-                process has ended by itself, or was killed again and again.
+            ElasticError: `backward` was not called for a batch; the loop goes on long after all `epochs`;
+                in the first pass or after a loss of all state, a checkpoint does not fit or cannot be read; all
+                streams are empty; or a loading process has ended by itself, or was killed again and again.
             SystemExit: this worker's part has ended.
         """
         epoch = self._passes.begin()
