@@ -229,8 +229,8 @@ class Loader(Held):
 
         Raises:
             ElasticError: `backward` was not called for a batch; the loop goes on long after all `epochs`;
-                in the first pass or after a loss of all state, a checkpoint does not fit or cannot be read; all
-                streams are empty; or a loading process has ended by itself, or was killed again and again.
+                in the first pass or after a loss of all state, a checkpoint does not fit or cannot be read;
+                all streams are empty; a loading process has ended by itself, or was killed again and again.
             SystemExit: this worker's part has ended.
         """
         epoch = self._passes.begin()
