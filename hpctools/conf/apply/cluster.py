@@ -110,7 +110,11 @@ class Daemons(Protocol):
         ...
 
     def sick(self) -> dict[str, str]:
-        """Nodes that slurmctld refuses (INVAL), with its reason."""
+        """Nodes that slurmctld refuses (INVAL), with its reason.
+
+        Raises:
+            CommandError: slurmctld does not tell.
+        """
         ...
 
     def jobs_on(self, nodes: Sequence[str]) -> tuple[int, ...]:

@@ -134,9 +134,12 @@ class SlurmDaemons:
             raise ApplyError(f"{error.message}: {fold(late)}", error.remedy) from None
 
     def sick(self) -> dict[str, str]:
-        """See Daemons."""
-        rows = _ask("sinfo", "-hN", "-o", "%N|%T|%E", "-t", "inval", check=False).splitlines()
-        cells = (row.split("|", 2) for row in rows)
+        """See Daemons.
+
+        Without `-t inval`: until 25.05 sinfo refuses these words (sinfo/opts.c), though it prints them.
+        """
+        rows = _ask("sinfo", "-ahN", "-o", "%N|%T|%E").splitlines()
+        cells = (row.split("|", 2) for row in rows if row.count("|") > 1)
         return {name: why for name, state, why in cells if state.startswith("inval")}
 
     def jobs_on(self, nodes: Sequence[str]) -> tuple[int, ...]:

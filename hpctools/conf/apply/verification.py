@@ -8,7 +8,7 @@ from collections.abc import Set
 from hpctools.conf.apply.cluster import Cluster, Pause
 from hpctools.conf.apply.request import Request
 from hpctools.conf.gres_check import explain
-from hpctools.errors import ApplyError
+from hpctools.errors import ApplyError, CommandError
 
 _PAUSE_SECONDS = 0.3
 _MOST_SHOWN = 5
@@ -44,8 +44,16 @@ def _troubles(request: Request, cluster: Cluster, sick: Set[str]) -> list[str]:
         for change in plan.changes
         if not change.told
     ]
-    refused = {name: why for name, why in cluster.daemons.sick().items() if name not in sick}
-    return told + [_refusal(name, why, request) for name, why in refused.items()]
+    return told + _refused(request, cluster, sick)
+
+
+def _refused(request: Request, cluster: Cluster, sick: Set[str]) -> list[str]:
+    """Nodes that are refused now and were not; a slurmctld that is busy may tell at the next look."""
+    try:
+        refused = cluster.daemons.sick()
+    except CommandError as error:
+        return [f"cannot tell which nodes are refused: {error.message}"]
+    return [_refusal(name, why, request) for name, why in refused.items() if name not in sick]
 
 
 def _refusal(name: str, why: str, request: Request) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpctools.conf.apply.slurm_daemons import SlurmDaemons
+from hpctools.errors import CommandError
 from hpctools.site.daemons import DaemonCommands
 
 STATES = {
@@ -52,3 +53,29 @@ def test_a_drain_is_taken_back_and_nothing_else(told: Path) -> None:
     told.with_name("nodes").write_text("\n".join(lines) + "\n")
     SlurmDaemons(DaemonCommands(), 4).resume(["n1", "n2", "n3", "n4"])
     assert told.read_text() == "update nodename=n[1-2] state=undrain\n"
+
+
+SINFO = """\
+case " $* " in *" -t "*) echo "sinfo: error: Bad state string: \\"inval\\"" >&2; exit 1;; esac
+echo "n1|idle|none"
+echo "n2|inval|Low RealMemory (reported:1 < 2) | twice"
+echo "n3|drained*|a reason
+of two lines"
+"""
+
+
+def test_refused_nodes_are_seen_on_every_release(told: Path) -> None:
+    """Until 25.05 sinfo takes no `-t inval`, and that it fails was taken for no such nodes."""
+    _put_sinfo(told, SINFO)
+    assert SlurmDaemons(DaemonCommands(), 3).sick() == {"n2": "Low RealMemory (reported:1 < 2) | twice"}
+
+
+def test_a_sinfo_that_fails_is_not_no_refused_nodes(told: Path) -> None:
+    _put_sinfo(told, "exit 1")
+    with pytest.raises(CommandError):
+        SlurmDaemons(DaemonCommands(), 3).sick()
+
+
+def _put_sinfo(told: Path, script: str) -> None:
+    told.with_name("sinfo").write_text(f"#!/bin/sh\n{script}\n")
+    told.with_name("sinfo").chmod(0o755)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hpctools.conf.apply import Record
+from hpctools.conf.apply import Cluster, Record, Request
 from hpctools.conf.apply.interrupt import InterruptedChange
 from hpctools.conf.apply.record import Phase
+from hpctools.conf.apply.verification import verify_configuration
 from hpctools.conf.plan.model import Need, Step
-from hpctools.errors import ApplyError, HpctoolsError, UnreachableError
+from hpctools.errors import ApplyError, CommandError, HpctoolsError, UnreachableError
 from hpctools.site.gpus import Gpus
 from tests.conf.apply.killing import killed_at
-from tests.conf.apply.stand_in import NAMES, StandIn, bundle, refuse, texts
+from tests.conf.apply.stand_in import ADA, NAMES, StandIn, bundle, refuse, texts
 
 
 def newest(cluster: StandIn) -> Record:
@@ -188,6 +190,26 @@ def test_a_node_that_is_refused_afterwards_rolls_back(cluster: StandIn) -> None:
     with pytest.raises(ApplyError, match=r"node n1 is refused: gres/gpu count reported lower"):
         cluster.apply(bundle("new"))
     rolled_back(cluster, "reported lower than configured")
+
+
+def test_slurmctld_that_does_not_tell_of_refused_nodes_is_asked_again(
+    cluster: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is busy with what it has just loaded; that nobody knows is not that there are none."""
+    silent = [CommandError("sinfo failed", argv=["sinfo"], code=1)]
+
+    def sick() -> dict[str, str]:
+        for error in list(silent):
+            raise error
+        return {"n1": "sick before"}
+
+    monkeypatch.setattr(cluster, "sick", sick)
+    asked = Request(bundle("old"), 1, "root", ADA, "hpctools apply"), Cluster(cluster, cluster, cluster)
+    verify_configuration(*asked, {"n1"}, lambda seconds: silent.clear())
+    silent.append(CommandError("sinfo failed", argv=["sinfo"], code=1))
+    hasty = replace(asked[0], nodes=-1000)
+    with pytest.raises(ApplyError, match="cannot tell which nodes are refused: sinfo failed"):
+        verify_configuration(hasty, asked[1], {"n1"}, lambda seconds: None)
 
 
 def test_why_a_node_lacks_gpus_is_explained_from_the_site(cluster: StandIn) -> None:
