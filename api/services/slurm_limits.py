@@ -112,18 +112,23 @@ class SlurmLimits:
         return dict(descriptions(self._call(argv, ASK_SECONDS))).get(account, account)
 
     def _pending(self) -> Iterator[PendingJob]:
-        argv = ("squeue", "--noheader", "--all", "--states=PENDING", "--format=%A|%V|%r|%q|%a")
+        """Held is what has no priority: some are held with a text of their own in the reason's place.
+
+        That text comes last, since it may name licenses, and these may hold a bar.
+        """
+        argv = ("squeue", "--noheader", "--all", "--states=PENDING", "--format=%A|%V|%Q|%q|%a|%r")
         seen: set[str] = set()
         marked: Mapping[str, str] | None = None
         for line in self._call(argv, ASK_SECONDS).splitlines():
-            job, submitted, reason, qos, account = line.split("|", 4)
+            job, submitted, priority, qos, account, reason = line.split("|", 5)
             if job in seen or not submitted.isdecimal():
                 continue
             seen.add(job)
-            if reason in _HELD and marked is None:
+            is_held = priority == "0" or reason in _HELD
+            if is_held and marked is None:
                 marked = self._comments()
             yield PendingJob(
-                int(job), int(submitted), account, qos, reason in _HELD, MARK in (marked or {}).get(job, "")
+                int(job), int(submitted), account, qos, is_held, MARK in (marked or {}).get(job, "")
             )
 
     def _comments(self, job: int | None = None) -> dict[str, str]:
