@@ -87,12 +87,12 @@ def _check_state(state: Path) -> None:
 def _unfinished(jobs: tuple[int, ...]) -> tuple[int, ...]:
     """Those that can be lost: slurmctld remembers jobs for minutes after their end, and ends them again."""
     from hpctools.slurm.cli import CommandClient
-    from hpctools.slurm.throwaway.seen import UNFINISHED
+    from hpctools.slurm.throwaway.seen import OVER
 
     if not jobs:
         return ()
     try:
-        over = {job.id for job in CommandClient().jobs(ids=jobs) if job.state not in UNFINISHED}
+        over = {job.id for job in CommandClient().jobs(ids=jobs) if job.state in OVER}
     except HpctoolsError:
         return jobs  # nobody tells: rather named than missed
     return tuple(job for job in jobs if job not in over)

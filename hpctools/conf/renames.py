@@ -12,7 +12,7 @@ from dataclasses import replace
 from hpctools.conf.account_changes import AccountChange
 from hpctools.conf.accounts import AccountTree, Settings
 from hpctools.conf.vocabulary import names_of
-from hpctools.slurm.types import Job
+from hpctools.slurm.types import WAITING, Job
 
 
 def renamed_accounts(wanted: AccountTree, live: AccountTree) -> Mapping[str, str]:
@@ -87,7 +87,7 @@ def closed(
 
 def _moved(old: str, new: str, busy: Sequence[Job]) -> str:
     """What to do for jobs that wait under an old tier, which partitions allow no more."""
-    waiting = ",".join(str(job.id) for job in busy if job.qos == old and job.state == "PENDING")
+    waiting = ",".join(str(job.id) for job in busy if job.qos == old and job.state in WAITING)
     return f"; for those that wait: scontrol update jobid={waiting} qos={new}" if waiting else ""
 
 

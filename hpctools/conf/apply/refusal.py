@@ -10,6 +10,7 @@ from hpctools.conf.apply.fileset import FileSet
 from hpctools.conf.apply.record import Record
 from hpctools.conf.plan.model import Change, DisturbedJob, Plan
 from hpctools.errors import ApplyError
+from hpctools.slurm.types import WAITING
 
 
 def edited(known: FileSet, present: FileSet, wanted: FileSet) -> tuple[str, ...]:
@@ -140,7 +141,7 @@ def refuse_begun(agreed: Plan, now: Plan) -> None:
 
 
 def _runs(job: DisturbedJob) -> bool:
-    return job.state != "PENDING" and not job.waits
+    return job.state not in WAITING and not job.waits
 
 
 def _only(some: Iterable[Change], others: Iterable[Change]) -> list[Change]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.sides import Difference, folded
 from hpctools.site.scalars import spell_duration
-from hpctools.slurm.types import Job
+from hpctools.slurm.types import WAITING, Job
 
 
 def count(number: int, word: str) -> str:
@@ -44,7 +44,7 @@ def disturbed(job: Job, why: str, *, waits: bool = False) -> DisturbedJob:
 def of_jobs(jobs: Collection[DisturbedJob]) -> str:
     """How many jobs there are that end, that can never start and that wait longer."""
     later = sum(job.waits for job in jobs)
-    never = sum(job.state == "PENDING" and not job.waits for job in jobs)
+    never = sum(job.state in WAITING and not job.waits for job in jobs)
     ended = len(jobs) - later - never
     return joined(
         f"{count(ended, 'running job')} would end" if ended else "",

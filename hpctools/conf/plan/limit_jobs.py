@@ -17,7 +17,7 @@ from hpctools.conf.plan.demand import Demand, Holder, Used
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.rules import Limit, Place, Rules
 from hpctools.conf.plan.ways import Ways
-from hpctools.slurm.types import Job
+from hpctools.slurm.types import WAITING, Job
 
 _NOTHING = Demand()
 _UNUSED = Used()
@@ -90,7 +90,7 @@ def hindered(before: Rules, after: Rules, queue: Queue, ways: Ways) -> Iterator[
     if before == after and not queue.earlier:
         return
     look = _Look(before, after, queue, queue.held(after))
-    waiting = [job for job in queue.jobs if job.state == "PENDING" and not before.refusing_qos(job)]
+    waiting = [job for job in queue.jobs if job.state in WAITING and not before.refusing_qos(job)]
     found = [(job, {name: [*_in_partition(job, name, look)] for name in _named(job)}) for job in waiting]
     for _, by_partition in found:
         for name, hindrances in by_partition.items():
@@ -98,7 +98,7 @@ def hindered(before: Rules, after: Rules, queue: Queue, ways: Ways) -> Iterator[
     for job, by_partition in found:
         yield from _of_ways(job, by_partition, ways)
     for job in queue.jobs if "safe" not in after.enforced else ():
-        if job.nodes and job.state != "PENDING":
+        if job.nodes and job.state not in WAITING:
             yield from _running(job, *_new_limits(job, job.partition, look), queue)
 
 

@@ -18,7 +18,7 @@ from hpctools.conf.plan.partition_terms import memory_for_limit
 from hpctools.conf.plan.sides import Sides
 from hpctools.conf.plan.terms import Terms, terms_of
 from hpctools.conf.plan.whole_nodes import gives_nodes, taken
-from hpctools.slurm.types import Job
+from hpctools.slurm.types import WAITING, Job
 from hpctools.slurm.versions import holds_memory_of_cpus_against_nodes, keeps_jobs_of_other_partitions
 
 Why = Callable[[Job, Demand], str]
@@ -70,7 +70,7 @@ def reshaped(sides: Sides) -> Iterator[tuple[str, tuple[DisturbedJob, ...]]]:
     earlier, later = taken(sides)
     if earlier == later and not reshapes(sides.now, sides.wanted):
         return
-    waiting = {name for job in sides.jobs if job.state == "PENDING" for name in job.partition.split(",")}
+    waiting = {name for job in sides.jobs if job.state in WAITING for name in job.partition.split(",")}
     there = sides.now.partitions
     for name in (each for each in sides.wanted.partitions if each in waiting and each in there):
         now, then = (nodes_of(each, each.partitions[name]) for each in (sides.now, sides.wanted))
@@ -110,7 +110,7 @@ def unusable(sides: Sides, number: int, partition: str) -> bool:
 
 
 def _waiting(sides: Sides, partition: str) -> Iterator[Job]:
-    return (job for job in sides.jobs if job.state == "PENDING" and partition in job.partition.split(","))
+    return (job for job in sides.jobs if job.state in WAITING and partition in job.partition.split(","))
 
 
 def _why(sides: Sides, partition: str, key: str, before: str, after: str) -> Why | None:

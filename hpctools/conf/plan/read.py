@@ -21,7 +21,7 @@ from hpctools.errors import CommandError, HpctoolsError
 from hpctools.slurm import parse
 from hpctools.slurm.account_questions import live_queries
 from hpctools.slurm.ask import VERSION, Ask, commands
-from hpctools.slurm.types import Job
+from hpctools.slurm.types import WAITING, Job
 from hpctools.slurm.versions import OLDEST, Release, parse_release
 
 Answer = TypeVar("Answer")
@@ -72,7 +72,7 @@ def read(
     finally:
         pool.shutdown(wait=False)
     disk = read_folder(folder, cluster, paths)
-    people = {job.user for job in queue.jobs if job.state == "PENDING"} if groups else ()
+    people = {job.user for job in queue.jobs if job.state in WAITING} if groups else ()
     live = Live(
         disk,
         queue.shown,

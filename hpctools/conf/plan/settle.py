@@ -20,6 +20,7 @@ from hpctools.conf.plan.model import Plan
 from hpctools.conf.plan.partition_terms import KEYS
 from hpctools.conf.plan.read import SHOW, answer
 from hpctools.slurm.ask import Ask, commands
+from hpctools.slurm.types import WAITING
 from hpctools.slurm.versions import Release
 
 
@@ -81,5 +82,5 @@ def _fates(plan: Plan) -> set[tuple[int, bool]]:
 
 def _unclear(live: Live) -> Mapping[int, Demand]:
     """What waiting jobs take if their memory comes with each CPU, where that is not known."""
-    waiting = (job.id for job in live.jobs if job.state == "PENDING" and job.id in live.demands)
+    waiting = (job.id for job in live.jobs if job.state in WAITING and job.id in live.demands)
     return {job: by_cpu(live.demands[job]) for job in waiting if live.demands[job].unclear}

@@ -21,7 +21,7 @@ from hpctools.conf.plan.partition_nodes import nodes_of
 from hpctools.conf.plan.partition_terms import under
 from hpctools.conf.plan.sides import Sides
 from hpctools.conf.plan.terms import Terms, terms_of
-from hpctools.slurm.types import Job
+from hpctools.slurm.types import WAITING, Job
 from hpctools.slurm.versions import Release, shows_nodes_of_partition
 
 
@@ -84,7 +84,7 @@ def _each(
     common = common_threads(stage.then)
     for job in jobs:
         shown = demands.get(job.id)
-        if shown is None or job.state != "PENDING":
+        if shown is None or job.state not in WAITING:
             continue
         names = job.partition.split(",")
         for name in names:

@@ -26,7 +26,7 @@ from hpctools.errors import CommandError
 from hpctools.slurm import run
 from hpctools.slurm.throwaway import isolation, resolver, tres_cache
 from hpctools.slurm.throwaway.places import CONF, HOPELESS, KEY_FILE, MUNGE_SOCKET, PRIVATE, STATE
-from hpctools.slurm.throwaway.seen import UNFINISHED, Booted, SeenNode
+from hpctools.slurm.throwaway.seen import Booted, SeenNode, over_since
 from hpctools.slurm.throwaway.slurmds import Slurmds
 
 # What slurmctld reads of its past; batch scripts are not copied, they get stand-ins.
@@ -209,12 +209,13 @@ class Inside:
         nodes = _fields(shown["node"], "NodeName", ("State", "Gres"))
         partitions = _fields(shown["partition"], "PartitionName", ("Nodes",))
         jobs = _fields(shown.get("job", ""), "JobId", _JOB)
+        ends = {job: over_since(*row) for job, row in jobs.items()}
         return replace(
             booted,
             nodes={name: SeenNode(*row) for name, row in nodes.items()},
             partitions={name: row[0] for name, row in partitions.items()},
-            ended_jobs=tuple(int(job) for job, row in jobs.items() if _over(row) >= self.order["now"]),
-            past_jobs=tuple(int(job) for job, row in jobs.items() if "" < _over(row) < self.order["now"]),
+            ended_jobs=tuple(int(job) for job, end in ends.items() if end >= self.order["now"]),
+            past_jobs=tuple(int(job) for job, end in ends.items() if "" < end < self.order["now"]),
         )
 
     def _show(self, kind: str) -> str:
@@ -229,15 +230,6 @@ def _fields(text: str, name: str, keys: tuple[str, ...]) -> dict[str, list[str]]
         if values[0]:
             found[values[0][1]] = ["" if not v or v[1] == "(null)" else v[1] for v in values[1:]]
     return found
-
-
-def _over(row: list[str]) -> str:
-    """When a job ended; "" while it has not.
-
-    One that slurmctld ends now stays COMPLETING, since no slurmd answers; one that was so before was over.
-    """
-    state, end = row
-    return "" if state in UNFINISHED else end
 
 
 def _account(name: str, root: Path) -> tuple[int, int]:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING", "REQUEUED")
-"""States of jobs that can still be lost."""
+OVER = frozenset(
+    [
+        *("COMPLETED", "COMPLETING", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"),
+        *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED"),
+    ]
+)
+"""States of jobs that cannot be lost any more; the others are more, and become more with new releases."""
 
 
 @dataclass(frozen=True)
@@ -44,3 +49,15 @@ class Booted:
     past_jobs: tuple[int, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     slurmds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def over_since(state: str, end: str) -> str:
+    """When a job ended; "" while it has not.
+
+    One that slurmctld ends now stays COMPLETING, since no slurmd answers; one that was so before was over.
+
+    Args:
+        state, end: as `scontrol show job` has them; of one that waits the end is `Unknown`, and of one that
+            runs its time limit.
+    """
+    return end if state in OVER and end != "Unknown" else ""

@@ -15,6 +15,7 @@ from tests.conf.apply.stand_in import StandIn, bundle, texts
 
 RUNS = DisturbedJob(7, "eva", "lab", "RUNNING", "n1", "the partition goes")
 LEFT = replace(RUNS, id=8, state="PENDING", nodes="")
+HELD = replace(LEFT, state="SPECIAL_EXIT")  # a flag before PENDING
 WAITS = replace(RUNS, id=9, waits=True)
 
 
@@ -42,7 +43,7 @@ def test_a_job_that_began_during_the_question_is_not_disturbed(
 
 
 @pytest.mark.parametrize(
-    ("shown", "later"), [((RUNS,), (RUNS,)), ((RUNS, LEFT), ()), ((), (LEFT,)), ((), (WAITS,))]
+    ("shown", "later"), [((RUNS,), (RUNS,)), ((RUNS, LEFT), ()), ((), (LEFT,)), ((), (HELD,)), ((), (WAITS,))]
 )
 def test_what_was_agreed_to_and_what_does_not_run_does_not_matter(
     shown: tuple[DisturbedJob, ...], later: tuple[DisturbedJob, ...], cluster: StandIn

@@ -18,7 +18,7 @@ from hpctools.conf.preflight.staging import stage
 from hpctools.conf.preflight.statements import statements
 from hpctools.slurm.throwaway import resolver
 from hpctools.slurm.throwaway.places import CONF, STATE
-from hpctools.slurm.throwaway.seen import Booted, SeenNode
+from hpctools.slurm.throwaway.seen import Booted, SeenNode, over_since
 from hpctools.slurm.throwaway.tres_cache import Tres, completed, pack_tres, packed_text, unpack_tres
 from tests.conf.preflight.deadly import GOOD
 
@@ -242,6 +242,28 @@ def test_a_job_that_runs_is_lost_in_the_words_of_newer_releases() -> None:
     seen = Booted("26.05.5", lines, True, None)
     assert judge(Expected(), seen, "/etc/slurm", past=True) == ()
     assert lost_jobs(seen) == (13, 16, 17, 19, 20)
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "since"),
+    [
+        ("COMPLETED", "2026-11-21T15:15:10", "2026-11-21T15:15:10"),
+        ("COMPLETING", "2026-11-21T15:15:10", "2026-11-21T15:15:10"),
+        ("CANCELLED", "Unknown", ""),
+        ("PENDING", "Unknown", ""),
+        ("SPECIAL_EXIT", "Unknown", ""),
+        ("REQUEUE_HOLD", "Unknown", ""),
+        ("RESV_DEL_HOLD", "Unknown", ""),
+        ("EXPEDITING", "Unknown", ""),  # of 26.05
+        ("RUNNING", "2026-12-21T15:15:10", ""),
+        ("STOPPED", "2026-12-21T15:15:10", ""),
+        ("SIGNALING", "2026-12-21T15:15:10", ""),
+        ("RESIZING", "2026-12-21T15:15:10", ""),
+    ],
+)
+def test_only_jobs_that_are_over_have_an_end(state: str, end: str, since: str) -> None:
+    """Jobs in rare states were ended by every configuration, since `Unknown` comes after any time."""
+    assert over_since(state, end) == since
 
 
 def test_nodes_that_slurmctld_remembers_show_their_former_gpus_until_they_register() -> None:
