@@ -13,7 +13,12 @@ from hpctools.slurm.cli import told
 from hpctools.slurm.environment import asking
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes, Precedence
 from hpctools.slurm.parse_nodes import largest, nodes_from_text
-from hpctools.slurm.versions import keeps_people_to_minutes_left, parse_release, preempts_youngest_first
+from hpctools.slurm.versions import (
+    gives_whole_nodes,
+    keeps_people_to_minutes_left,
+    parse_release,
+    preempts_youngest_first,
+)
 
 ASK_SECONDS = 5.0
 _QOS = (
@@ -219,7 +224,5 @@ def _times(line: str, config: Mapping[str, str]) -> tuple[str, PartitionTimes]:
     )
     grace = limits_text.count(fields.get("GraceTime", "")) or 0
     qos = fields.get("QoS", "").replace("N/A", "")
-    # Since Slurm 26.05 Exclusive= says it.
-    alone = fields.get("OverSubscribe", "") == "EXCLUSIVE" or fields.get("Exclusive", "") in ("NODE", "TOPO")
-    whole = alone or config.get("SelectType") == "select/linear"
+    whole = gives_whole_nodes(fields) or config.get("SelectType") == "select/linear"
     return fields["PartitionName"], PartitionTimes(default, longest, by_name, tier, mode, grace, qos, whole)

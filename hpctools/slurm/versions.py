@@ -199,9 +199,10 @@ def gives_whole_nodes(partition: Mapping[str, str]) -> bool:
     """Whether a partition, as `scontrol show partition` has it, gives jobs whole nodes.
 
     24.11.5 shows `OverSubscribe=EXCLUSIVE`; 26.05.5 takes these words and shows `OverSubscribe=NO
-    Exclusive=NODE` instead (measured).
+    Exclusive=NODE` instead (measured). `Exclusive=TOPO` implies whole nodes, and is shown instead of NODE
+    (read_config.c and partition_info.c of 26.05).
     """
-    return partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") == "NODE"
+    return partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("Exclusive") in ("NODE", "TOPO")
 
 
 def column_of_whole_nodes(release: Release) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hpctools.conf.plan.alone import in_old_words
 from hpctools.conf.plan.slurmfile import Line, parse_lines
 from hpctools.errors import HpctoolsError
 from hpctools.site import hostlist
@@ -122,7 +123,7 @@ class _Reader:
         if name.upper() == "DEFAULT":
             self._partition_defaults = {**self._partition_defaults, **raw}
         else:
-            self.partitions[name] = {**self._partition_defaults, **raw}
+            self.partitions[name] = in_old_words({**self._partition_defaults, **raw})
 
     def _node(self, raw: Raw) -> None:
         folded = raw["nodename"]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hpctools.conf.plan import effects, keys
+from hpctools.conf.plan.alone import hides
 from hpctools.conf.plan.meaning import Meaning, Raw
 from hpctools.conf.plan.model import Change, DisturbedJob, Need
 from hpctools.conf.plan.partition_jobs import disturbed_by, ended_with, misfits
@@ -136,9 +137,13 @@ def _compare(sides: Sides, key: str, sources: tuple[Raw, Raw | None, Raw | None]
     return differ(
         mine,
         None if disk is None else (written,),
-        (loaded,) if running is not None and key in keys.PARTITION_KEYS else None,
+        (loaded,) if running is not None and _is_shown(running, key) else None,
         lambda value: keys.partition(key, value, _inherited(sides, key)),
     )
+
+
+def _is_shown(running: Raw, key: str) -> bool:
+    return key in keys.PARTITION_KEYS and not hides(running, key)
 
 
 def _inherited(sides: Sides, key: str) -> str | None:

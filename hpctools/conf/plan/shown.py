@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from hpctools.conf.plan.alone import in_old_words
 from hpctools.conf.plan.meaning import Meaning, Node, Raw, Setting
 
 _INDEX = re.compile(r"\[\d+\]$")
@@ -123,8 +124,4 @@ def _partitions(text: str) -> Iterator[tuple[str, Raw]]:
             defaults = (
                 pair.partition("=") for pair in words.pop("jobdefaults", "").split(",") if "=" in pair
             )
-            # 26.05 has one word for all kinds of having a node alone.
-            alone = words.pop("exclusive", "").upper()
-            kinds = {f"exclusive{kind.lower()}": "YES" for kind in ("USER", "TOPO") if kind in alone}
-            kinds |= {"oversubscribe": "EXCLUSIVE"} if alone == "NODE" else {}
-            yield name, {**words, **kinds, **{key.lower(): value for key, _, value in defaults}}
+            yield name, in_old_words({**words, **{key.lower(): value for key, _, value in defaults}})

@@ -37,7 +37,7 @@ def running(there: Bundle, release: Release = EARLY) -> Shown:
     return read_shown(
         "\n".join(_config(meaning, release)) + "\n",
         "\n".join(_nodes(meaning, release)) + "\n",
-        "\n".join(_partitions(meaning)) + "\n",
+        "\n".join(_partitions(meaning, release)) + "\n",
     )
 
 
@@ -120,7 +120,7 @@ _NODE_WORDS = {
 _OF_JOBS = ("defcpupergpu", "defmempergpu")
 
 
-def _partitions(meaning: Meaning) -> Iterator[str]:
+def _partitions(meaning: Meaning, release: Release) -> Iterator[str]:
     for name, raw in meaning.partitions.items():
         words = {
             "allowaccounts": "ALL",
@@ -134,4 +134,18 @@ def _partitions(meaning: Meaning) -> Iterator[str]:
         if words.get("nodes", "").upper() == "ALL":
             words["nodes"] = ",".join(meaning.nodes)
         words["jobdefaults"] = ",".join(f"{key}={raw[key]}" for key in _OF_JOBS if key in raw) or "(null)"
+        words = _in_one_word(words) if release >= (26, 5) else words
         yield f"PartitionName={name} " + " ".join(f"{key}={value}" for key, value in words.items())
+
+
+def _in_one_word(words: dict[str, str]) -> dict[str, str]:
+    """As 26.05 reads and shows it: OverSubscribe comes after ExclusiveTopo, Exclusive after both."""
+    rest = {key: value for key, value in words.items() if not key.startswith("exclusive")}
+    said = words.get("exclusive", "").upper()
+    old = [word for word in ("TOPO", "USER") if words.get(f"exclusive{word.lower()}", "").upper() == "YES"]
+    whole = said in ("NODE", "TOPO") or (
+        not said and words.get("oversubscribe", "EXCLUSIVE" if "TOPO" in old else "NO") == "EXCLUSIVE"
+    )
+    true = [said] if said else old[:1]
+    shown = "TOPO" if "TOPO" in true else "NODE" if whole else "USER" if "USER" in true else "NO"
+    return {**rest, "Exclusive": shown, **({"oversubscribe": "NO"} if whole else {})}
