@@ -250,10 +250,11 @@ def keeps_jobs_of_other_partitions(release: Release) -> bool:
     """Whether a job that named several partitions outlives one of them, when slurm.conf has it no more.
 
     22.05.8 and 24.11.5 end it, pending or running, even where it runs in another of them ("Invalid
-    partition"); 26.05.5 takes the partition from its list (measured). Releases in between are taken for the
-    earlier ones.
+    partition"); 26.05.5 takes the partition from its list (measured). So does 25.11.0, whose read_config.c
+    is the same there, and 25.05 does not (CHANGELOG/slurm-25.11.md: "Prevent jobs submitted to multiple
+    partitions from being killed when removing a partition"). One that runs there ends on all.
     """
-    return release >= (26, 5)
+    return release >= (25, 11)
 
 
 def hands_limits_down(release: Release) -> bool:
