@@ -129,8 +129,12 @@ class Daemons(Protocol):
         """Let no new job onto these nodes."""
         ...
 
-    def resume(self, nodes: Sequence[str]) -> None:
-        """Let jobs onto drained nodes again; what else keeps jobs from them (DOWN, FAIL) stays."""
+    def resume(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Let jobs onto drained nodes again; what else keeps jobs from them (DOWN, FAIL) stays.
+
+        Returns:
+            Those that have to stay drained, since slurmctld refuses them (INVAL).
+        """
         ...
 
 

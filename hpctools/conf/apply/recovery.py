@@ -43,7 +43,7 @@ def recover(history: History, generations: Generations, daemons: Daemons) -> Rec
     if last is None or not last.open:
         return last
     if last.drained:
-        daemons.resume(last.drained)
+        daemons.resume(last.drained)  # the plan names those that slurmctld refuses
     history.make_room(last.number)
     return history.update(settled(last, in_force(history, generations, last), time.time()))
 

@@ -156,14 +156,17 @@ class SlurmDaemons:
         if nodes:
             _ask("scontrol", "update", f"nodename={fold(nodes)}", "state=drain", f"reason={reason}")
 
-    def resume(self, nodes: Sequence[str]) -> None:
+    def resume(self, nodes: Sequence[str]) -> tuple[str, ...]:
         """See Daemons.
 
         Not by state=resume: that would also bring nodes back that somebody has set DOWN or FAIL meanwhile.
+        A refused node among them would make the whole call fail (_valid_node_state_change in node_mgr.c).
         """
-        drained = [node.name for node in _nodes(nodes) if "DRAIN" in node.state]
-        if drained:
-            _ask("scontrol", "update", f"nodename={fold(drained)}", "state=undrain")
+        drained = [node for node in _nodes(nodes) if "DRAIN" in node.state]
+        able = [node.name for node in drained if not node.sick]
+        if able:
+            _ask("scontrol", "update", f"nodename={fold(able)}", "state=undrain")
+        return tuple(node.name for node in drained if node.sick)
 
     def _tell(self, argv: Sequence[str], step: Step, limit: float) -> None:
         try:

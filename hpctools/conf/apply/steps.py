@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hpctools.conf.plan.model import STEP_ORDER, Need, Step
 from hpctools.conf.text import fold
@@ -54,3 +54,12 @@ def back(tried: Iterable[Step], *, controller: bool) -> tuple[Step, ...]:
 def told(step: Step) -> str:
     """A step as people read it."""
     return f"{step.need.value} of {fold(step.nodes)}" if step.nodes else step.need.value
+
+
+def still_drained(nodes: Sequence[str]) -> str:
+    """Say which nodes stay drained after a change, and what to do."""
+    names = fold(nodes)
+    return (
+        f"{names} stays drained, since slurmctld refuses what its slurmd registers (INVAL); once `sinfo -R` "
+        f"gives no such reason: scontrol update nodename={names} state=undrain"
+    )

@@ -116,8 +116,9 @@ def _restore(parts: Parts, progress: Progress) -> None:
 
 
 def _resume(parts: Parts, progress: Progress) -> None:
-    if progress.record.drained:
-        parts.cluster.daemons.resume(progress.record.drained)
+    left = parts.cluster.daemons.resume(progress.record.drained) if progress.record.drained else ()
+    if left:
+        raise ApplyError(steps.still_drained(left))
 
 
 def _tidy(parts: Parts, progress: Progress) -> None:

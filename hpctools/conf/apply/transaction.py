@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hpctools.conf.apply import fileset
+from hpctools.conf.apply import fileset, steps
 from hpctools.conf.apply.beginning import begin
 from hpctools.conf.apply.cluster import Cluster
 from hpctools.conf.apply.forward import forward
@@ -136,8 +136,8 @@ def _done(prepared: Prepared, parts: Parts, progress: Progress) -> Outcome:
     parts.history.make_room(progress.record.number)
     try:
         progress.note(parts.history, phase=Phase.DONE, in_force="after", owed=())
-        if progress.record.drained:
-            parts.cluster.daemons.resume(progress.record.drained)
+        if progress.record.drained and (left := parts.cluster.daemons.resume(progress.record.drained)):
+            parts.tell(steps.still_drained(left))
         progress.end(parts.history, "applied")
         if progress.base is not None:
             parts.generations.tidy(keep=(progress.base,))

@@ -219,8 +219,9 @@ class StandIn:
     def drain(self, nodes: Sequence[str], reason: str) -> None:
         self._told(f"drain {','.join(nodes)}")
 
-    def resume(self, nodes: Sequence[str]) -> None:
+    def resume(self, nodes: Sequence[str]) -> tuple[str, ...]:
         self._told(f"resume {','.join(nodes)}")
+        return tuple(name for name in nodes if name in self.refused)
 
     # --
 

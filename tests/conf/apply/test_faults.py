@@ -184,6 +184,32 @@ def test_the_history_of_another_folder_is_refused_unless_it_has_moved(cluster: S
     assert moved.files == moved.loaded == texts(bundle("newest"))
 
 
+REFUSED = "n2 stays drained, since slurmctld refuses what its slurmd registers (INVAL)"
+
+
+def refuses_n2_at_last(what: str, cluster: StandIn) -> None:
+    if what.startswith("resume"):
+        cluster.refused = {"n2": "gres/gpu count reported lower than configured (3 < 4)"}
+
+
+def test_a_complete_change_says_which_nodes_stay_drained(cluster: StandIn) -> None:
+    """It was not closed, and every later change failed where it began."""
+    cluster.needs, told = Need.DRAIN, list[str]()
+    cluster.at = lambda what: refuses_n2_at_last(what, cluster)
+    cluster.apply(bundle("new"), tell=told.append)
+    assert told[-1].startswith(REFUSED)
+    assert "scontrol update nodename=n2 state=undrain" in told[-1]
+    last = cluster.history.last()
+    assert last is not None
+    assert (last.result, last.drained) == ("applied", ())
+
+
+def test_a_change_that_is_taken_back_says_which_nodes_stay_drained(cluster: StandIn) -> None:
+    cluster.needs, cluster.jobs = Need.DRAIN, (7,)
+    cluster.at = lambda what: refuses_n2_at_last(what, cluster)
+    assert f"drained nodes: {REFUSED}" in said(cluster, bundle("new"))
+
+
 def test_a_slurmctld_that_hangs_is_neither_up_nor_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

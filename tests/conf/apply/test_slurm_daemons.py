@@ -55,6 +55,15 @@ def test_a_drain_is_taken_back_and_nothing_else(told: Path) -> None:
     assert told.read_text() == "update nodename=n[1-2] state=undrain\n"
 
 
+def test_a_refused_node_stays_drained_and_keeps_no_other_from_coming_back(told: Path) -> None:
+    """slurmctld undrains none that is INVALID_REG, and then the command fails for all (node_mgr.c)."""
+    states = ("IDLE+DRAIN", "IDLE+DRAIN+INVALID_REG", "IDLE+INVALID_REG")
+    lines = [f"NodeName=n{number} State={state} Weight=1" for number, state in enumerate(states, 1)]
+    told.with_name("nodes").write_text("\n".join(lines) + "\n")
+    assert SlurmDaemons(DaemonCommands(), 3).resume(["n1", "n2", "n3"]) == ("n2",)
+    assert told.read_text() == "update nodename=n1 state=undrain\n"
+
+
 SINFO = """\
 case " $* " in *" -t "*) echo "sinfo: error: Bad state string: \\"inval\\"" >&2; exit 1;; esac
 echo "n1|idle|none"
