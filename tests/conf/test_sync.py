@@ -372,7 +372,7 @@ def test_jobs_that_wait_under_an_old_tier_are_named() -> None:
     jobs = (
         job(1, "ada", "lab"),
         job(2, "ada", "lab", state="PENDING"),
-        job(3, "bob", "lab", state="PENDING"),
+        job(3, "bob", "lab", state="SPECIAL_EXIT"),  # held, and shown instead of PENDING
     )
     closed = difference(wanted, tree(), busy=jobs).changes[-1]
     assert closed.why == (
