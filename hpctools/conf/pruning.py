@@ -18,28 +18,13 @@ from hpctools.conf.accounts import ROOT, Account, AccountTree, above
 from hpctools.conf.renames import renamed_accounts, renamed_qos
 from hpctools.conf.stated_qos import stated_qos
 from hpctools.conf.vocabulary import names_of
+from hpctools.slurm import states
 from hpctools.slurm.types import Job
 
 Item = tuple[Kind, str, str]
 """Kind, name and account, as in `AccountChange`."""
 
 Key = TypeVar("Key", bound=Hashable)
-
-# squeue(1): what has ended is shown for a while, and needs nothing any more.
-_ENDED = frozenset(
-    [
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    ]
-)
 
 NOT_ASKED = "the site does not name it; pruning removes it"
 UNREAD = "the directory may name them, and was not read: hpctools identity sync"
@@ -68,7 +53,7 @@ def pruned(
         busy: the jobs in the queue; those that have ended do not count.
         prunable: what may be removed at most; all of it when None.
     """
-    waiting = tuple(job for job in busy if job.state not in _ENDED)
+    waiting = tuple(job for job in busy if job.state not in states.OVER)
     look = _Look(wanted, live, prune, waiting, prunable)
     people = look.people()
     accounts = look.accounts({item for item, reason in people.items() if not reason.why})

@@ -12,7 +12,8 @@ from dataclasses import replace
 from hpctools.conf.account_changes import AccountChange
 from hpctools.conf.accounts import AccountTree, Settings
 from hpctools.conf.vocabulary import names_of
-from hpctools.slurm.types import WAITING, Job
+from hpctools.slurm.states import WAITING
+from hpctools.slurm.types import Job
 
 
 def renamed_accounts(wanted: AccountTree, live: AccountTree) -> Mapping[str, str]:

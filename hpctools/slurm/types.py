@@ -5,14 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-WAITING = frozenset(
-    ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "EXPEDITING")
-)
-"""States of jobs that have no nodes and wait for them, or for somebody who lets them go.
-
-Slurm shows one word, and a flag such as SPECIAL_EXIT before PENDING (`job_state_string`).
-"""
-
 
 @dataclass(frozen=True)
 class Job:

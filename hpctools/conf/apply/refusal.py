@@ -10,7 +10,7 @@ from hpctools.conf.apply.fileset import FileSet
 from hpctools.conf.apply.record import Record
 from hpctools.conf.plan.model import Change, DisturbedJob, Plan
 from hpctools.errors import ApplyError
-from hpctools.slurm.types import WAITING
+from hpctools.slurm.states import WAITING
 
 
 def edited(known: FileSet, present: FileSet, wanted: FileSet) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.sides import Difference, folded
 from hpctools.site.scalars import spell_duration
-from hpctools.slurm.types import WAITING, Job
+from hpctools.slurm.states import WAITING
+from hpctools.slurm.types import Job
 
 
 def count(number: int, word: str) -> str:

@@ -17,7 +17,8 @@ from hpctools.conf.plan.demand import Demand, Holder, Used
 from hpctools.conf.plan.model import DisturbedJob
 from hpctools.conf.plan.rules import Limit, Place, Rules
 from hpctools.conf.plan.ways import Ways
-from hpctools.slurm.types import WAITING, Job
+from hpctools.slurm.states import WAITING
+from hpctools.slurm.types import Job
 
 _NOTHING = Demand()
 _UNUSED = Used()

@@ -18,7 +18,8 @@ from hpctools.conf.plan.partition_terms import memory_for_limit
 from hpctools.conf.plan.sides import Sides
 from hpctools.conf.plan.terms import Terms, terms_of
 from hpctools.conf.plan.whole_nodes import gives_nodes, taken
-from hpctools.slurm.types import WAITING, Job
+from hpctools.slurm.states import WAITING
+from hpctools.slurm.types import Job
 from hpctools.slurm.versions import holds_memory_of_cpus_against_nodes, keeps_jobs_of_other_partitions
 
 Why = Callable[[Job, Demand], str]

@@ -21,7 +21,8 @@ from hpctools.errors import CommandError, HpctoolsError
 from hpctools.slurm import parse
 from hpctools.slurm.account_questions import live_queries
 from hpctools.slurm.ask import VERSION, Ask, commands
-from hpctools.slurm.types import WAITING, Job
+from hpctools.slurm.states import WAITING
+from hpctools.slurm.types import Job
 from hpctools.slurm.versions import OLDEST, Release, parse_release
 
 Answer = TypeVar("Answer")

@@ -20,7 +20,7 @@ from hpctools.conf.plan.model import Plan
 from hpctools.conf.plan.partition_terms import KEYS
 from hpctools.conf.plan.read import SHOW, answer
 from hpctools.slurm.ask import Ask, commands
-from hpctools.slurm.types import WAITING
+from hpctools.slurm.states import WAITING
 from hpctools.slurm.versions import Release
 
 

@@ -21,7 +21,8 @@ from hpctools.conf.plan.partition_nodes import nodes_of
 from hpctools.conf.plan.partition_terms import under
 from hpctools.conf.plan.sides import Sides
 from hpctools.conf.plan.terms import Terms, terms_of
-from hpctools.slurm.types import WAITING, Job
+from hpctools.slurm.states import WAITING
+from hpctools.slurm.types import Job
 from hpctools.slurm.versions import Release, shows_nodes_of_partition
 
 

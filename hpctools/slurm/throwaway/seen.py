@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-OVER = frozenset(
-    [
-        *("COMPLETED", "COMPLETING", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"),
-        *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED"),
-    ]
-)
+from hpctools.slurm import states
+
+OVER = states.OVER | {"COMPLETING"}
 """States of jobs that cannot be lost any more; the others are more, and become more with new releases."""
 
 
