@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from hpctools.errors import RemoteError
 
@@ -19,14 +20,15 @@ def place(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("XDG_STATE_HOME") or home / ".local/state") / "hpctools" / "submissions.jsonl"
 
 
-def note(environment: Mapping[str, str], name: str, cluster: str) -> None:
-    """Write down an id before anything is sent.
+def note(environment: Mapping[str, str], name: str, cluster: str, *, whole: bool = False) -> None:
+    """Write down an id before anything is sent, and again before the end of it is (`whole`).
 
     Raises:
         RemoteError: it cannot be written.
     """
     path = place(environment)
-    line = json.dumps({"id": name, "cluster": cluster, "time": datetime.now(timezone.utc).isoformat()})
+    time = datetime.now(timezone.utc).isoformat()
+    line = json.dumps({"id": name, "cluster": cluster, "time": time, "whole": whole})
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -44,15 +46,39 @@ def _end_of_torn(descriptor: int) -> bytes:
 
 def cluster_of(environment: Mapping[str, str], name: str) -> str:
     """Where an id was sent; empty when nobody knows."""
+    found = [str(said["cluster"]) for said in _lines(environment, name) if "cluster" in said]
+    return found[-1] if found else ""
+
+
+def earlier(environment: Mapping[str, str], name: str) -> dict[str, Any]:
+    """What a cluster is told of earlier attempts with an id that a person repeats.
+
+    `again`: it may have been submitted; `age`: so many seconds ago at most, left out of an id that is not
+    known here: it is a person's own, or another laptop's. Nothing of what was never sent to its end. An older
+    release noted only when it began.
+    """
+    lines = list(_lines(environment, name))
+    whole = [said for said in lines if said.get("whole", True)]
+    if lines and not whole:
+        return {}
+    try:
+        begun = datetime.fromisoformat(whole[0]["time"])
+        age = (datetime.now(timezone.utc) - begun).total_seconds()
+    except (IndexError, KeyError, ValueError, TypeError):
+        return {"again": True}
+    return {"again": True, "age": max(0.0, age)}
+
+
+def _lines(environment: Mapping[str, str], name: str) -> Iterator[dict[str, Any]]:
+    """What is noted of an id, the oldest first."""
     try:
         lines = place(environment).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
-        return ""
-    for line in reversed(lines):
+        return
+    for line in lines:
         try:
             said = json.loads(line)
-            if said["id"] == name:
-                return str(said["cluster"])
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             continue  # a line that was cut off by a full disk
-    return ""
+        if isinstance(said, dict) and said.get("id") == name:
+            yield said

@@ -126,7 +126,10 @@ class HereSlurm:
 
         age = max(0.0, self.submission.now() - record.marked)
         found = scripts.jobs_from(self.submission.folder, own_name.by_uid(), age, record.script)
-        return Job(found[0]) if found else None
+        if found:
+            return Job(found[0])
+        # Without a mark of ours the run's folder may be in another node's home.
+        return _run_elsewhere(record, age) if record.state == "receiving" else None
 
     def forget(self, record: Record) -> None:
         """See `once.Slurm`: runs that are not whole, with the jobs that some of an array may have."""
@@ -181,6 +184,17 @@ def _job_of_runs(folders: Sequence[Path]) -> Job | None:
     if len(ids) < len(folders):
         return None
     return Job(min(ids), re.sub(r"_\d+$", "", folders[0].name))
+
+
+def _run_elsewhere(record: Record, age: float) -> Job | None:
+    """A run's first job by its script, which lies in a folder that may not be here."""
+    from hpctools.elastic.folder import runs_root
+    from hpctools.slurm import scripts
+
+    if not record.suffix:
+        return None
+    runs = scripts.runs_from(runs_root(), record.suffix, own_name.by_uid(), age)
+    return Job(min(runs), re.sub(r"_\d+$", "", runs[min(runs)])) if runs else None
 
 
 def _noted(folder: Path) -> int | None:

@@ -125,6 +125,8 @@ class Once:
     Attributes:
         receive: brings the files into place.
         waiting: called at times while something takes long.
+        again: it may have been made on another node, which may see another home.
+        age: seconds since then; None where the laptop does not know whether it was ever asked for.
     """
 
     submission: Submission
@@ -132,6 +134,8 @@ class Once:
     receive: Callable[[Reception], None]
     waiting: Callable[[], None]
     sleep: Callable[[float], None] = time.sleep
+    again: bool = False
+    age: float | None = None
 
     def make(self, wanted: Record, reception: Reception) -> tuple[Record, bool]:
         """Submit, unless it was done; returns the record, and whether it was done before.
@@ -155,12 +159,23 @@ class Once:
                 found = self._settled(before, partial(self._sign, before))
                 if found:
                     return self._note(before, found), True
+            if before is None and (done := self._made_elsewhere(wanted)):
+                return done, True
             self.receive(reception)
             turn = self._marked(wanted, before)
             with self.submission.alive():
                 if before is not None and before.state == "submitting":
                     self.slurm.forget(before)
                 return self._submit(turn, lock), False
+
+    def _made_elsewhere(self, wanted: Record) -> Record | None:
+        """What an earlier attempt made, of which nothing is written in the home that we see."""
+        if not self.again:
+            return None
+        asked = replace(wanted, marked=self.submission.now() - (self.age or 0.0))
+        # The last attempt may be younger than the first: no time makes the wait unnecessary.
+        found = self._found(asked) if self.age is None else self._settled(asked, expires=False)
+        return self._note(asked, found) if found else None
 
     def _marked(self, wanted: Record, before: Record | None) -> _Turn:
         """Write down that it is submitted now, unless another process is about to do the same.
@@ -224,12 +239,15 @@ class Once:
         self.submission.write(replace(record, state="receiving"))
         raise Refused(answer)
 
-    def _settled(self, record: Record, sign: Callable[[], int] = lambda: 0) -> Job | None:
+    def _settled(
+        self, record: Record, sign: Callable[[], int] = lambda: 0, *, expires: bool = True
+    ) -> Job | None:
         """The job, once it is certain that it is there, or will never be.
 
         Args:
             sign: of life of whoever wrote the record: another one each time it is asked for. Its sbatch may
                 not have sent anything yet.
+            expires: what was sent was sent when the record was marked, and no later.
 
         A slurmctld that stands still, or is away, takes up what was sent to it whenever it goes on. So the
         time counts from its first answer to us, who came later: from then on it has the request at hand.
@@ -243,7 +261,7 @@ class Once:
             if seen != last:
                 answered = None
             settled = answered is not None and begun - answered >= SETTLE_SECONDS
-            expired = begun - record.marked >= EXPIRED_SECONDS
+            expired = expires and begun - record.marked >= EXPIRED_SECONDS
             if found or (seen == last and (settled or expired)):
                 return found
             if answered is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,18 +31,24 @@ class Unsure(UnreachableError):
         self.exit_code = cause.exit_code
 
 
-def send(session: Session, shipment: Shipment, meter: Meter | None = None) -> Mapping[str, Any]:
+def send(
+    session: Session,
+    shipment: Shipment,
+    meter: Meter | None = None,
+    before_end: Callable[[], None] = lambda: None,
+) -> Mapping[str, Any]:
     """Submit; returns what the cluster says of it.
 
     Args:
         meter: shows how far the files are.
+        before_end: called before the first message after which it may be submitted.
 
     Raises:
         Refusal: the cluster's hp-submit said no.
         Unsure: whether the job is there is not known.
         HpctoolsError: nothing was sent, or the cluster says what is wrong.
     """
-    way = _Way(session, shipment, meter or Meter())
+    way = _Way(session, shipment, meter or Meter(), before_end)
     try:
         return way.go()
     except Refusal:
@@ -61,13 +68,17 @@ class _Way:
     Attributes:
         broke: a line broke on which the request had been sent. Before that nobody can have submitted it.
         left: bytes that the cluster did not have when it was last asked; None: it was not asked yet.
+        ended: when all of it was sent first, Unix seconds. Before that nobody can have submitted it; from
+            then on the cluster is told, for another login node may see nothing of what this one did.
     """
 
     session: Session
     shipment: Shipment
     meter: Meter
+    before_end: Callable[[], None]
     broke: bool = False
     left: int | None = None
+    ended: float | None = None
 
     def go(self) -> Mapping[str, Any]:
         """Send it, as often as it takes; a line that breaks gets all attempts anew once more has come."""
@@ -82,7 +93,7 @@ class _Way:
     def attempt(self) -> Mapping[str, Any]:
         """Send it once."""
         eager = self.shipment.size <= EAGER_BYTES
-        request = {**self.shipment.request, "eager": eager}
+        request = {**self.shipment.request, "eager": eager, **self._again()}
         with self.session.exchange(request) as exchange, self._watched():
             if eager:
                 needed: Sequence[Sequence[int]] = [(index, 0) for index in range(len(self.shipment.files))]
@@ -97,6 +108,11 @@ class _Way:
             with contextlib.suppress(LostConnection):
                 self._send_files(exchange, needed)
             return exchange.result()
+
+    def _again(self) -> Mapping[str, Any]:
+        if self.ended is None or "again" in self.shipment.request:
+            return {}
+        return {"again": True, "age": max(0.0, time.time() - self.ended)}
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -115,6 +131,9 @@ class _Way:
                 exchange.put({"file": index, "offset": offset}, data)
                 offset += len(data)
                 self.meter.add(len(data))
+        if self.ended is None:
+            self.before_end()
+            self.ended = time.time()
         exchange.put({"end": True})
 
     def _bytes(self, needed: Sequence[Sequence[int]]) -> int:

@@ -28,7 +28,7 @@ from hpctools.remote.lookup import lookup, with_job
 from hpctools.remote.names import RECORD_FOLDER, inner_path, is_id
 from hpctools.remote.once import Once, Refused, command_words
 from hpctools.remote.receiving import Reception, read_offers
-from hpctools.remote.submissions import Record, Submission, as_json
+from hpctools.remote.submissions import NoFolder, Record, Submission, as_json
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ SILENT_SECONDS = 15.0
 _BEAT_SECONDS = 5.0
 STATE_SECONDS = 5.0
 """Between two looks at an array of which nothing has begun: kind to slurmctld."""
+_LONG_AGO = 30 * 86400.0
+"""Further back Slurm is not asked for what may have been submitted."""
 _LISTED = 50
 _LISTED_TOGETHER = 200
 """Files in a line of a list: of the longest paths, which JSON makes six times as long, five megabytes."""
@@ -134,7 +136,8 @@ _SAME_RELEASE = "install the same release on both sides"
 
 
 def _fail(wire: Wire, error: HpctoolsError) -> None:
-    wire.put({"error": {"message": error.message, "remedy": error.remedy, "code": error.exit_code}})
+    said = {"message": error.message, "remedy": error.remedy, "code": error.exit_code}
+    wire.put({"error": {**said, "sick": True} if isinstance(error, NoFolder) else said})
 
 
 def _after_failure(request: Message) -> str:
@@ -177,6 +180,7 @@ def _submit(request: Message, wire: Wire, programs: Programs) -> Mapping[str, An
     slurm = HereSlurm(submission, programs.submit, tuple(line))
     wanted = Record(name, _digest(request), script=path, suffix=name.rpartition("-")[2])
     once = Once(submission, slurm, lambda reception: _receive_files(reception, wire, request), _nothing)
+    once.again, once.age = bool(request.get("again")), _age(request)
     if request.get("trial"):
         return _try(once, slurm, Reception(submission, offers))
     record, before = once.make(wanted, Reception(submission, offers))
@@ -359,6 +363,12 @@ def _id(request: Message) -> str:
     if not isinstance(name, str) or not is_id(name) or name == RECORD_FOLDER:
         raise UsageError(f"{name!r} is no submission's id", "leave out --submission")
     return name
+
+
+def _age(request: Message) -> float | None:
+    """Seconds since it may have been submitted already; None where that is not known."""
+    stated = request.get("age")
+    return min(float(stated), _LONG_AGO) if isinstance(stated, int | float) and stated >= 0 else None
 
 
 def _words(request: Message, name: str) -> list[str]:

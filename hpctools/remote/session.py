@@ -41,7 +41,7 @@ class Refusal(RemoteError):
 
 
 class SickNode(RemoteError):
-    """A login node whose command ended before its first word: it has read no request.
+    """A login node whose command ended before its first word, or that has no place for a submission.
 
     Attributes:
         node: its name.
@@ -86,7 +86,7 @@ class Exchange:
 
         Raises:
             LostConnection: the connection broke.
-            SickNode: hp-submit cannot run there.
+            SickNode: hp-submit cannot run there, or can make no folder.
             Refusal: hp-submit said no on the cluster.
             HpctoolsError: the cluster's side says what went wrong.
         """
@@ -100,7 +100,7 @@ class Exchange:
                 message = self.wire.get()
         except WireError as error:
             self._explain(error)
-        _raise_what_it_says(message)
+        _raise_what_it_says(message, self.node)
         return message
 
     def result(self, hear: Callable[[object], None] = lambda said: None) -> Mapping[str, Any]:
@@ -191,10 +191,11 @@ class Exchange:
         return LostConnection(f"the connection to {self.node} broke: {error}", "is the network there?")
 
 
-def _raise_what_it_says(message: Message) -> None:
+def _raise_what_it_says(message: Message, node: str = "") -> None:
     if error := message.get("error"):
         said = error if isinstance(error, Mapping) else {"message": error}
-        failure = HpctoolsError(_plain(said.get("message")) or _UNSAID, _plain(said.get("remedy")))
+        words = _plain(said.get("message")) or _UNSAID, _plain(said.get("remedy"))
+        failure = SickNode(node, *words) if said.get("sick") and node else HpctoolsError(*words)
         failure.exit_code = _code(said)
         raise failure
     if refused := message.get("refused"):
@@ -287,7 +288,8 @@ class Session:
                 self.close()
                 if self._sick >= set(self.nodes):
                     raise
-                self.tell(error.message)
+                named = error.node in error.message
+                self.tell(error.message if named else f"{error.node}: {error.message}")
 
     def drop(self) -> None:
         """Hang up; the next request goes to another login node, if there is one."""

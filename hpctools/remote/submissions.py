@@ -23,6 +23,10 @@ _POLL_SECONDS = 0.1
 _SIGN_SECONDS = 1.0
 
 
+class NoFolder(RemoteError):
+    """A submission's folder cannot be made on this node; another one may have the home that it lacks."""
+
+
 @dataclass(frozen=True)
 class Record:
     """What is known of a submission.
@@ -90,14 +94,14 @@ class Submission:
         """Make the folder, unless it is there.
 
         Raises:
-            RemoteError: it cannot be made.
+            NoFolder: it cannot be made.
         """
         try:
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             for each in (self.folder, self.own):  # mkdir's mode is for the last one only
                 each.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise _cannot("make", self.own, error) from None
+            raise _cannot("make", self.own, error, NoFolder) from None
 
     def record(self) -> Record | None:
         """What is known of it; None before anything was written.
@@ -236,8 +240,8 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _cannot(do: str, path: Path, error: OSError) -> RemoteError:
-    return RemoteError(
+def _cannot(do: str, path: Path, error: OSError, kind: type[RemoteError] = RemoteError) -> RemoteError:
+    return kind(
         f"cannot {do} {path} on the cluster: {error.strerror}",
         "free space or quota there, or set HPCTOOLS_SUBMISSIONS there to another shared folder",
     )

@@ -31,33 +31,57 @@ def jobs_from(folder: Path, user: str, age: float, script: str = "") -> list[int
         UnreachableError: the controller does not answer, or may have forgotten them and no accounting tells.
         CommandError: squeue failed otherwise.
     """
+    inside = re.escape(f"{folder}/")
+    found = _queued(user, inside)
+    return sorted(found or _accounted(folder, user, age, rf"{re.escape(script)}(?!\S)" if script else inside))
+
+
+def runs_from(root: Path, suffix: str, user: str, age: float) -> dict[int, str]:
+    """As `jobs_from`, jobs whose script lies in the folder of an elastic run, with the folder's name.
+
+    Args:
+        root: where runs' folders are.
+        suffix: how the run's id ends, before an array's index.
+
+    Raises:
+        UnreachableError, CommandError: as `jobs_from`.
+    """
+    inside = rf"{re.escape(str(root))}/([^/\s]*-{re.escape(suffix)}(?:_\d+)?)/"
+    return _queued(user, inside) or _accounted(root, user, age, inside)
+
+
+def _queued(user: str, wanted: str) -> dict[int, str]:
+    """Jobs whose script's path begins with what is wanted, and what its group says."""
     # --all: without it squeue leaves out a person's own jobs in partitions that are hidden.
     words = ["--noheader", "--all", "--states=all", f"--user={user}", "--format=%F %o"]
-    found = _ids(_ask(["squeue", *words]), str(folder))
-    return found or _accounted(folder, user, age, script)
+    # A script's name may have line breaks: what follows one does not begin with an id and the folder.
+    found = re.finditer(rf"^(\d+) {wanted}", _ask(["squeue", *words]), re.MULTILINE)
+    return {int(each[1]): each[each.lastindex or 0] for each in found}
 
 
-def _accounted(folder: Path, user: str, age: float, script: str) -> list[int]:
-    """Jobs that the controller has forgotten; none where it cannot have forgotten any."""
+def _accounted(folder: Path, user: str, age: float, wanted: str) -> dict[int, str]:
+    """Jobs that the controller has forgotten; none where it cannot have forgotten any.
+
+    Args:
+        wanted: how a word of the line begins.
+    """
     since = f"--starttime=now-{int(age // 3600) + 25}hours"
     words = ["--noheader", "--parsable2", "--allocations", f"--user={user}", since]
     try:
         said = _ask(["sacct", *words, "--format=JobIDRaw,SubmitLine"])
     except (UnreachableError, CommandError) as error:
         if age < _remembered_for():
-            return []
+            return {}
         raise UnreachableError(
             f"slurmctld may have forgotten the job, and the accounting does not tell: {error.message}",
             f"see in {folder} whether it ran; to submit it anew, leave out --submission",
         ) from None
     # A line may hold line breaks; a word of it is the script.
     lines = re.split(r"^(\d+)\|", said, flags=re.MULTILINE)[1:]
-    wanted = re.compile(
-        rf"(?<!\S){re.escape(script)}(?!\S)" if script else rf"(?<!\S){re.escape(f'{folder}/')}"
+    named = (
+        (job, re.search(rf"(?<!\S){wanted}", line)) for job, line in zip(lines[::2], lines[1::2], strict=True)
     )
-    return sorted(
-        {int(job) for job, line in zip(lines[::2], lines[1::2], strict=True) if wanted.search(line)}
-    )
+    return {int(job): match[match.lastindex or 0] for job, match in named if match}
 
 
 def _remembered_for() -> float:
@@ -65,12 +89,6 @@ def _remembered_for() -> float:
     said = _ask(["scontrol", "show", "config"])
     stated = re.search(r"^MinJobAge\s*=\s*(\d+)", said, re.MULTILINE)
     return (int(stated[1]) or float("inf")) if stated else 0
-
-
-def _ids(said: str, folder: str) -> list[int]:
-    # A script's name may have line breaks: what follows one does not begin with an id and the folder.
-    found = re.findall(rf"^(\d+) {re.escape(folder)}/", said, re.MULTILINE)
-    return sorted({int(each) for each in found})
 
 
 def states(job_id: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,19 @@ def test_where_it_cannot_be_written_it_is_said_what_to_do(tmp_path: Path) -> Non
     (tmp_path / "hpctools/submissions.jsonl").mkdir(parents=True)
     with pytest.raises(RemoteError, match=r"Is a directory; nothing was submitted; .* XDG_STATE_HOME"):
         diary.note({"XDG_STATE_HOME": str(tmp_path)}, ONE, "uni")
+
+
+def test_what_was_never_sent_to_its_end_is_nowhere(tmp_path: Path) -> None:
+    """Else the cluster is told how long ago it may have been submitted, where that is known."""
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    assert diary.earlier(environment, ONE) == {"again": True}, "another laptop may have sent it"
+    diary.note(environment, ONE, "uni")
+    diary.note(environment, TWO, "uni", whole=True)
+    assert diary.earlier(environment, ONE) == {}
+    diary.note(environment, ONE, "uni", whole=True)
+    said = diary.earlier(environment, ONE)
+    assert (said["again"], 0 <= said["age"] < 600) == (True, True)
+    older = {"id": THREE, "cluster": "uni", "time": "2026-01-01T00:00:00+00:00"}
+    with diary.place(environment).open("a") as file:
+        file.write(json.dumps(older) + "\n")
+    assert diary.earlier(environment, THREE)["age"] > 86400, "an older release did not note the end"

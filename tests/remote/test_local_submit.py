@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from hpctools.remote import local_submit, own_name
 from hpctools.remote.local_submit import HereSlurm
 from hpctools.remote.once import Job
 from hpctools.remote.submissions import Record, Submission
-from hpctools.slurm import choose, run
+from hpctools.slurm import choose, run, scripts
 from hpctools.submit.plan import run_comment
 from hpctools.testing.slurm import FakeSlurm
 
@@ -64,6 +65,19 @@ def with_replicas(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeSlur
         slurm.submit([f"--comment={comment}"], Path(__file__))
     monkeypatch.setattr(choose, "choose", lambda _: SimpleNamespace(client=slurm))
     return slurm, HereSlurm(Submission(home / RECORD.id), lambda _: 0, ())
+
+
+def test_a_run_whose_folder_is_in_another_home_is_found_by_its_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path))
+    said = f"9 {tmp_path}/x-0123456789ab_1/job.sh\n8 {tmp_path}/x-0123456789ab_0/job.sh\n"
+    monkeypatch.setattr(scripts, "_ask", lambda argv: said if argv[0] == "squeue" else "")
+    submission = Submission(tmp_path / "submissions" / RECORD.id)
+    submission.make()
+    here = HereSlurm(submission, lambda _: 0, ())
+    assert here.find(replace(RECORD, state="receiving")) == Job(8, "x-0123456789ab")
+    assert here.find(RECORD) is None, "with a mark of ours its folder is here"
 
 
 @pytest.mark.parametrize("stdin", [None, "of a run"])

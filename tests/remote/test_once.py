@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -115,14 +116,14 @@ class Unlocked(Watched):
 
 
 def attempt(
-    folder: Path, world: World, request: str = "r", kind: type[Watched] = Watched
+    folder: Path, world: World, request: str = "r", kind: type[Watched] = Watched, **again: Any
 ) -> tuple[Record, bool]:
     submission = kind(folder / NAME, world)
 
     def receive(reception: Reception) -> None:
         world.step()
 
-    once = Once(submission, world, receive, lambda: None, world.sleep)
+    once = Once(submission, world, receive, lambda: None, world.sleep, **again)
     return once.make(Record(NAME, request), Reception(submission, ()))
 
 
@@ -419,3 +420,30 @@ def test_who_stood_still_after_the_mark_submits_nothing(tmp_path: Path) -> None:
     assert world.jobs == []
     record, before = attempt(tmp_path, world)
     assert (record.state, before, len(world.jobs)) == ("submitted", False, 1)
+
+
+@pytest.mark.parametrize(("delay", "age"), [(0.0, 5.0), (14.0, 5.0), (14.0, 86400.0)])
+def test_a_node_without_the_shared_home_makes_no_second_job(tmp_path: Path, delay: float, age: float) -> None:
+    """login1 took it, and its answer was lost; the home of login2 is an empty local one. The last of several
+    attempts may be younger than the first."""
+    world = World(delay=delay)
+    attempt(tmp_path / "shared", world)
+    record, before = attempt(tmp_path / "local", world, again=True, age=age)
+    assert (record.state, record.job_id, before, len(world.jobs)) == ("submitted", 7, True, 1)
+    assert attempt(tmp_path / "local", world, again=True, age=age)[0].job_id == 7
+
+
+def test_what_nobody_made_is_submitted_once_that_is_certain(tmp_path: Path) -> None:
+    world = World()
+    record, before = attempt(tmp_path, world, again=True, age=5.0)
+    assert (record.job_id, before, len(world.jobs)) == (7, False, 1)
+    assert world.time >= 1000.0 + SETTLE_SECONDS
+
+
+def test_what_is_asked_for_the_first_time_waits_for_nothing(tmp_path: Path) -> None:
+    """Nor is an id that the laptop does not know: it is looked for once."""
+    world = World()
+    assert attempt(tmp_path / "first", world)[1] is False
+    assert attempt(tmp_path / "other", world, again=True)[1] is True
+    assert (world.time, len(world.jobs)) == (1000.0, 1)
+    assert attempt(tmp_path, World(), again=True)[1] is False

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hpctools.remote import once, serving
 from hpctools.remote.receiving import Reception
 from hpctools.remote.serving import Programs
+from hpctools.remote.session import SickNode, _raise_what_it_says
 from hpctools.remote.shipping import LocalFile
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 from hpctools.slurm import scripts
@@ -331,3 +332,23 @@ def test_a_refusal_comes_in_hp_submits_own_words(cluster: Cluster, monkeypatch: 
     monkeypatch.setattr(cluster, "submit", refuse)
     (said,) = cluster.answer(WHOLE)
     assert said["refused"] == {"code": 1, "stderr": "sbatch: error: invalid partition\n"}
+
+
+@pytest.mark.parametrize("more", [{}, {"age": 5.0}, {"age": True}, {"age": "x"}, {"age": -1}, {"age": 1e30}])
+def test_a_login_node_with_an_empty_home_of_its_own_makes_no_second_job(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    """The home that all share is not mounted there, but is called the same."""
+    cluster.answer(WHOLE)
+    (cluster.home / "hp-runs").rename(cluster.home / "elsewhere")
+    (said,) = cluster.answer(request(again=True, **more))
+    assert (said["result"]["job_id"], said["result"]["before"], len(cluster.words)) == (1, True, 1)
+
+
+def test_a_node_on_which_no_folder_can_be_made_is_sick(cluster: Cluster) -> None:
+    (cluster.home / "hp-runs").write_text("")
+    (said,) = cluster.answer(WHOLE)
+    assert said["error"]["sick"] is True
+    with pytest.raises(SickNode, match=r"cannot make .* on the cluster: .*; free space") as error:
+        _raise_what_it_says(said, "login1")
+    assert error.value.node == "login1"

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -54,6 +55,9 @@ class Line:
         if self.answer is None:
             raise BROKE
         return self.answer
+
+
+AWAY_IN_THE_FILES = Line(None)
 
 
 class Scripted(Session):
@@ -114,11 +118,33 @@ def test_a_session_that_broke_may_be_counted_for_a_while() -> None:
 
 
 def test_a_sick_node_is_passed_over_as_long_as_there_is_another() -> None:
-    session = Scripted(SICK, Line(DONE))
-    session.nodes = ("login1", "login2")
-    assert send(session, SHIPMENT) == DONE
+    roomless = SickNode("login1", "cannot make /home/lab1/hp-runs on the cluster", "free space")
+    for sick, words in ((SICK, SICK.message), (roomless, f"login1: {roomless.message}")):
+        session, said = Scripted(sick, Line(DONE)), list[str]()
+        session.nodes, session.tell = ("login1", "login2"), said.append
+        assert send(session, SHIPMENT) == DONE
+        assert said == [words]
     with pytest.raises(SickNode):
         send(Scripted(SICK), SHIPMENT)
+
+
+def test_the_cluster_is_told_that_all_of_it_was_sent_before() -> None:
+    """Another login node may not see what the first one did. Before its end nobody can have submitted it."""
+
+    class Cut(Line):
+        """A line that takes all, and breaks before the answer."""
+
+        def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None: ...
+
+    session = Scripted(AWAY_IN_THE_FILES, Cut(None), Line(DONE))
+    sent: list[int] = []
+    assert send(session, SHIPMENT, before_end=lambda: sent.append(len(session.asked))) == DONE
+    assert [request.get("again") for request in session.asked] == [None, None, True]
+    assert 0 <= session.asked[2]["age"] < 600
+    assert sent == [2], "it is noted once"
+    repeated = Scripted(Line(DONE))
+    send(repeated, replace(SHIPMENT, request={**SHIPMENT.request, "again": True}))
+    assert repeated.asked[0]["again"] is True
 
 
 def test_a_trial_that_is_tried_again_is_another_one() -> None:

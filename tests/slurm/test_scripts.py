@@ -56,6 +56,22 @@ def test_a_job_in_a_hidden_partition_is_in_the_queue(monkeypatch: pytest.MonkeyP
     assert found() == [7]
 
 
+@pytest.mark.parametrize("queued", [True, False])
+def test_a_run_is_known_by_the_folder_of_its_script(slurm: Answers, queued: bool) -> None:
+    """Whoever looks for it may not see that folder."""
+    root = Path("/home/nlp1/runs")
+    lines = [
+        f"7{{}} {root}/train-ab_0/job.sh",
+        f"8{{}} {root}/train-abc/job.sh",
+        f"9{{}} {root}/train-ab/job.sh",
+    ]
+    if queued:
+        slurm(queue="".join(each.format("") + "\n" for each in lines))
+    else:
+        slurm(accounting="".join(each.format("|sbatch -N2") + "\n" for each in lines))
+    assert scripts.runs_from(root, "ab", "nlp1", HOUR) == {7: "train-ab_0", 9: "train-ab"}
+
+
 @pytest.mark.parametrize(
     ("line", "ids"),
     [
