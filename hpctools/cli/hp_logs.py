@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import hpctools
 from hpctools.cli.ending import arguments, run_command
@@ -72,13 +72,23 @@ def follow_to_end(open_session: Session, wanted: Wanted, program: str) -> int:
         tell(program)(f"the job goes on; see it with: hp-logs --follow {wanted.name}")
         raise
     if not result["paths"]:
-        tell(program)("there is no output yet" if not wanted.follow else "there is no output")
+        tell(program)(_nothing(result, wanted))
     states = [shown(str(state)) for state in result.get("job_states", ())]
     if not wanted.follow:
         return 0
     job = f"job {shown(str(result['job_id']))}"
     tell(program)(f"{job} {', '.join(states)}" if states else f"{job} is over; how it ended is not known")
     return 0 if set(states) == {"COMPLETED"} else 1
+
+
+def _nothing(result: Mapping[str, Any], wanted: Wanted) -> str:
+    if result.get("forgotten"):
+        job = shown(str(result["job_id"]))
+        return (
+            f"Slurm has forgotten job {job}, and it is not known where its output is; what lies in its "
+            f"folder comes with: hp-fetch {wanted.name}"
+        )
+    return "there is no output" if wanted.follow else "there is no output yet"
 
 
 if __name__ == "__main__":

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError, UsageError
 from hpctools.remote.submissions import Record, Submission
 from hpctools.remote.wire import CHUNK
-from hpctools.slurm import scripts
+from hpctools.slurm import accounted, scripts
 
 _LOOK_SECONDS = 0.5
 _STATE_SECONDS = 5.0
@@ -53,10 +54,12 @@ class Outputs:
 
     Attributes:
         array: whether it is one: what is not listed yet may still begin.
+        forgotten: Slurm knows nothing of the job any more, nor does anybody where its output is.
     """
 
     files: tuple[Output, ...]
     array: bool
+    forgotten: bool = False
 
     def of(self, task: object) -> list[str]:
         """Paths, each once: of one task of an array, or all (None)."""
@@ -117,14 +120,21 @@ def together(
     files = tuple(file for each in found for file in each.files)
     if task is not None and files and not any(each.array for each in found):
         raise UsageError(f"job {jobs[0]} is no array", "leave out --task")
-    return Outputs(files, any(each.array for each in found))
+    return Outputs(files, any(each.array for each in found), all(each.forgotten for each in found))
+
+
+def note(submission: Submission, job: int) -> None:
+    """Remember where a job that was just submitted writes: Slurm forgets it some minutes after its end."""
+    with contextlib.suppress(HpctoolsError):
+        for errors in (False, True):
+            outputs(submission, job, errors=errors)
 
 
 def outputs(submission: Submission, job: int, place: str = "", *, errors: bool = False) -> Outputs:
     """Files that the job writes its output to: more than one only of arrays and heterogeneous jobs.
 
-    Those of tasks that Slurm has forgotten (MinJobAge) are among them, where somebody asked in time or
-    they are called as usual.
+    Those that slurmctld has forgotten (MinJobAge) are among them, where somebody asked in time, they are
+    called as usual, or the accounting tells (from Slurm 24.11 on).
 
     Args:
         place: what is put to the name of the file in which it is remembered.
@@ -142,6 +152,11 @@ def outputs(submission: Submission, job: int, place: str = "", *, errors: bool =
         if found := known or usual:
             return _gathered(found)
         raise
+    if not blocks:
+        found = _forgotten(submission.folder, job, key.removesuffix(place), known, usual)
+        if found:
+            _remember(submission, key, found)
+        return replace(_gathered(found), forgotten=not found)
     stated = _stated(blocks, key.removesuffix(place))
     array = any(fields.get("ArrayTaskId") for fields in blocks)
     if array:
@@ -153,14 +168,46 @@ def outputs(submission: Submission, job: int, place: str = "", *, errors: bool =
 
 
 def _gathered(files: list[Output], *, array: bool = False) -> Outputs:
-    return Outputs(tuple(files), array or any(each.task for each in files))
+    real = [replace(each, path=path) for each in files if (path := _real(each.path))]
+    return Outputs(tuple(real), array or any(each.task for each in files))
+
+
+def _real(path: str) -> str:
+    """The file of a name in which Slurm fills in something; empty when there is none yet."""
+    if "%" not in path or os.path.lexists(path):
+        return path
+    escaped = re.sub(r"%\d*[A-Za-z]", "*", glob.escape(path).replace("%%", "%"))
+    fitting = Path("/").glob(escaped.lstrip("/"))
+    return str(max(fitting, key=lambda each: each.lstat().st_mtime, default=""))
 
 
 def _stated(blocks: list[dict[str, str]], key: str) -> list[Output]:
     """What Slurm says; not of tasks that wait, for which it names none (slurm-7_4294967294.out)."""
-    found = [Output(fields.get(key, ""), fields.get("ArrayTaskId", "")) for fields in blocks]
+    found = [
+        Output(_filled(fields.get(key, ""), fields.get("BatchHost", "")), fields.get("ArrayTaskId", ""))
+        for fields in blocks
+    ]
     begun = [each for each in found if not each.task or each.task.isdecimal()]
-    return [each for each in begun if each.path not in ("", "/dev/null") and "%" not in each.path]
+    return [each for each in begun if each.path not in ("", "/dev/null")]
+
+
+def _filled(path: str, host: str) -> str:
+    """What Slurm's programs leave open in a name: the batch script runs on the first node, as task 0."""
+    path = re.sub(r"%\d*[nt]", lambda open: "0".zfill(int(open[0][1:-1] or 1)), path)
+    return path.replace("%N", host.partition(".")[0]) if host else path
+
+
+def _forgotten(folder: Path, job: int, key: str, known: list[Output], usual: list[Output]) -> list[Output]:
+    """Files of a job that slurmctld has forgotten; of an array some may never have been known here."""
+    sure = known or (usual if key == "StdOut" else [])
+    if sure and not any(each.task for each in sure):
+        return sure
+    told = [
+        Output(_filled(str(folder / path), host), task)
+        for task, host, path in accounted.outputs(job, key)
+        if path not in ("", "/dev/null")
+    ]
+    return _merged(sure, told) or usual
 
 
 def _merged(*lists: list[Output]) -> list[Output]:

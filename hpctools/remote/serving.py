@@ -119,7 +119,9 @@ def _answer(wire: Wire, programs: Programs) -> None:
                 f"the cluster has hpctools {hpctools.__version__}, which does not know your requests",
                 "install the same release on your laptop",
             )
-        wire.put({"result": _done(request, wire, programs)})
+        done = _done(request, wire, programs)
+        wire.put({"result": done})
+        _note_outputs(request, done)
     except Refused as refusal:
         wire.put({"refused": {"code": refusal.answer.code, "stderr": refusal.answer.stderr}})
     except WireClosed:
@@ -130,6 +132,14 @@ def _answer(wire: Wire, programs: Programs) -> None:
         _fail(wire, error)
     except OSError as error:
         _fail(wire, RemoteError(f"on the cluster: {error}", _after_failure(request)))
+
+
+def _note_outputs(request: Message, done: Mapping[str, Any]) -> None:
+    """Once the answer is on its way: nobody waits for it."""
+    if request.get("op") == "submit" and not request.get("trial") and not done["before"]:
+        from hpctools.remote import job_output
+
+        job_output.note(Submission(Path(done["folder"])), done["job_id"])
 
 
 _SAME_RELEASE = "install the same release on both sides"
@@ -280,7 +290,8 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
     errors = bool(request.get("errors"))
     look = partial(job_output.together, submission, record.job_id, jobs, task, errors=errors)
     over = partial(job_output.job_is_over, job)
-    paths = _awaited(look, over, task, record.id) if follow else look().of(task)
+    found = _awaited(look, over, task, record.id) if follow else look()
+    paths = found.of(task)
     begun = str(request.get("path"))
     # Files before the one in which the line broke have been sent; its offset is no other file's.
     place = paths.index(begun) if begun in paths else 0
@@ -292,10 +303,10 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
             wire.put({"path": piece.path, "offset": piece.offset}, piece.data)
         offset = 0  # it is the first one's
     ended = overview.ends(replace(record, job_id=job), task) if follow else []
-    return {"paths": paths, "job_id": job, "job_states": ended}
+    return {"paths": paths, "job_id": job, "job_states": ended, "forgotten": found.forgotten}
 
 
-def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object, name: str) -> list[str]:
+def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object, name: str) -> Outputs:
     """The one file to follow, once there is one: an array's tasks have none before they begin.
 
     Raises:
@@ -307,8 +318,8 @@ def _awaited(look: Callable[[], Outputs], over: Callable[[], bool], task: object
         found = look()
         if found.several(task):
             raise job_output.several_files(name)
-        if (paths := found.of(task)) or over():
-            return paths
+        if found.of(task) or over():
+            return found
         _wait(STATE_SECONDS)
 
 

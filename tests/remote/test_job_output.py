@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from hpctools.errors import UnreachableError
-from hpctools.remote.job_output import Following, Outputs, outputs
+from hpctools.remote.job_output import Following, Outputs, note, outputs
 from hpctools.remote.submissions import Submission
-from hpctools.slurm import scripts
+from hpctools.slurm import accounting, scripts
+
+
+@pytest.fixture(autouse=True)
+def accounting_said(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What sacct says, by the field that is asked for; else it is of a release that knows none."""
+    said: dict[str, str] = {}
+
+    def answer(argv: Sequence[str], timeout: float) -> str:
+        field = argv[-1].rpartition(",")[2]
+        if field not in said or "--expand-patterns" not in argv:
+            raise UnreachableError("sacct: unrecognized option")
+        return said[field]
+
+    monkeypatch.setattr(accounting, "answer", answer)
+    return said
 
 
 @pytest.fixture
@@ -148,3 +163,78 @@ def test_output_so_far_ends_although_its_job_writes_faster_than_it_is_read(tmp_p
         with path.open("ab") as file:
             file.write(b"y" * 100)
     assert got == b"x" * 100
+
+
+def test_where_a_job_writes_is_known_although_nobody_asked_before_slurm_forgot_it(
+    submission: Submission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is noted when the job was submitted: MinJobAge after its end only sbatch's own name was found."""
+    says(monkeypatch, {"StdOut": "/x/train.log", "StdErr": "/x/train.err"})
+    note(submission, 7)
+    says(monkeypatch)
+    assert found(outputs(submission, 7)) == ({"": "/x/train.log"}, False)
+    assert found(outputs(submission, 7, errors=True)) == ({"": "/x/train.err"}, False)
+    away(monkeypatch)
+    note(submission, 8)
+
+
+def test_else_the_accounting_tells_it_of_each_task(
+    submission: Submission, monkeypatch: pytest.MonkeyPatch, accounting_said: dict[str, str]
+) -> None:
+    """A name may hold anything, and be relative to the folder in which the job began."""
+    says(monkeypatch)
+    accounting_said["StdOut"] = "7_0|gpu-[3-4]|logs/a|b\n.log\n7_1|gpu-1|/x/%N_1.log\n7_[2-9]||\n"
+    accounting_said["StdErr"] = "7|gpu-1|/x/7.err\n"
+    assert found(outputs(submission, 7)) == (
+        {"0": f"{submission.folder}/logs/a|b\n.log", "1": "/x/gpu-1_1.log"},
+        True,
+    )
+    assert found(outputs(submission, 7, errors=True)) == ({"": "/x/7.err"}, False)
+    accounting_said.clear()
+    assert outputs(submission, 7).of(1) == ["/x/gpu-1_1.log"]
+
+
+def test_where_nothing_is_known_it_is_forgotten(
+    submission: Submission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says(monkeypatch, {"StdOut": ""})
+    assert outputs(submission, 7).forgotten is False
+    says(monkeypatch)
+    assert outputs(submission, 7).forgotten is True
+    (submission.folder / "slurm-7.out").write_text("")
+    assert outputs(submission, 7) == outputs(submission, 7, errors=True)
+    assert outputs(submission, 7).forgotten is False
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("%N.log", "gpu-3.log"),
+        ("r%n_%t.log", "r0_0.log"),
+        ("r%3t.log", "r000.log"),
+        ("step-%s.log", "step-batch.log"),
+        ("100%.log", "100%.log"),
+        ("[x]%%_%J.log", "[x]%_7.batch.log"),
+    ],
+)
+def test_what_slurm_leaves_open_in_a_name_is_filled_in(
+    submission: Submission, monkeypatch: pytest.MonkeyPatch, name: str, file: str
+) -> None:
+    """Only a node fills it in: the file was not found even while the job ran."""
+    path = submission.folder / file
+    path.write_text("")
+    waiting = {"StdOut": f"{submission.folder}/{name}"}
+    for block in (waiting, {**waiting, "BatchHost": "gpu-3.uni.example"}):
+        says(monkeypatch, block)
+        assert found(outputs(submission, 7)) == ({"": str(path)}, False)
+
+
+def test_a_name_that_is_still_open_is_no_file(
+    submission: Submission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But is remembered."""
+    says(monkeypatch, {"StdOut": f"{submission.folder}/%N.log"})
+    assert found(outputs(submission, 7)) == ({}, False)
+    (submission.folder / "gpu-3.log").write_text("")
+    says(monkeypatch)
+    assert outputs(submission, 7).of(None) == [f"{submission.folder}/gpu-3.log"]

@@ -95,6 +95,7 @@ def arranged(home: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(home / "hp-runs"))
     monkeypatch.setenv("HPCTOOLS_RUNS", str(home / "runs"))
     monkeypatch.setattr(scripts, "jobs_from", made.found)
+    monkeypatch.setattr(scripts, "details", lambda job: [{"StdOut": f"/x/{job}.log"}])
     monkeypatch.setattr(once, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(once, "_LOOK_SECONDS", 0.0)
     return made
@@ -352,3 +353,10 @@ def test_a_node_on_which_no_folder_can_be_made_is_sick(cluster: Cluster) -> None
     with pytest.raises(SickNode, match=r"cannot make .* on the cluster: .*; free space") as error:
         _raise_what_it_says(said, "login1")
     assert error.value.node == "login1"
+
+
+def test_where_the_job_writes_is_noted(cluster: Cluster) -> None:
+    """Slurm forgets it, and nobody may have asked before."""
+    cluster.answer(WHOLE)
+    noted = cluster.home / "hp-runs" / NAME / ".hpctools/StdOut"
+    assert noted.read_text() == ":/x/1.log"
