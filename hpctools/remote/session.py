@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import paramiko
+from paramiko.common import cMSG_CHANNEL_REQUEST
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
 from hpctools.remote.clusters import FOLDER, Cluster
@@ -24,6 +25,7 @@ SILENT_SECONDS = 20.0
 """The cluster's side says something every five: a line that is silent for longer is dead."""
 BEGIN_SECONDS = 60.0
 """Until it says its first word: a Python that starts from a cold file system."""
+_END_SECONDS = 2.0
 PAUSES = (0.0, 0.2, 1.0, 3.0, 8.0)
 """Seconds before each attempt."""
 Got = TypeVar("Got")
@@ -63,11 +65,12 @@ class Exchange:
             self.channel = connection.transport.open_session(timeout=SILENT_SECONDS)
             self.channel.settimeout(BEGIN_SECONDS)
             with self._limited(BEGIN_SECONDS):
-                self.channel.exec_command(cluster.line("--stdin-request"))
+                begin_command(self.channel, cluster.line("--stdin-request"))
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise self._lost(error) from None
         self.wire = Wire(self._receive, self._send)
         self._greeted = False
+        self._await_greeting()
         self.put({"version": VERSION, **request})
 
     def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
@@ -87,14 +90,10 @@ class Exchange:
         Raises:
             LostConnection: the connection broke.
             SickNode: hp-submit cannot run there, or can make no folder.
-            Refusal: hp-submit said no on the cluster.
+            Refusal: it said no on the cluster.
             HpctoolsError: the cluster's side says what went wrong.
         """
         try:
-            if not self._greeted:
-                self.wire.find_greeting()
-                self._greeted = True
-                self.channel.settimeout(SILENT_SECONDS)
             message = self.wire.get()
             while "alive" in message.fields:
                 message = self.wire.get()
@@ -121,6 +120,23 @@ class Exchange:
         """Give the channel back."""
         with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
             self.channel.close()
+
+    def _await_greeting(self) -> None:
+        """Only then say anything: a shell that stands in hp-submit's place would obey the request's words."""
+        try:
+            self.wire.find_greeting()
+        except WireError as error:
+            if not (self.channel.closed or self.channel.eof_received):
+                self._end_input()
+            self._explain(error)
+        self._greeted = True
+        self.channel.settimeout(SILENT_SECONDS)
+
+    def _end_input(self) -> None:
+        """A shell that waits for commands ends then, which tells it from a line that is dead."""
+        with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
+            self.channel.shutdown_write()
+            self.channel.status_event.wait(_END_SECONDS)
 
     def _receive(self, size: int) -> bytes:
         try:
@@ -149,11 +165,6 @@ class Exchange:
     def _explain(self, error: WireError) -> Any:
         """What it means that no answer came."""
         code = self._exit_code()
-        if code is not None and not self._greeted:
-            # Who could not send may have an answer waiting: hp-submit need not have read to the end.
-            with contextlib.suppress(WireError):
-                self.wire.find_greeting()
-                self._greeted = True
         if code in (126, 127) and not self._greeted:
             where = "" if self.cluster.command else f", neither on its PATH nor in {FOLDER}"
             raise SickNode(
@@ -165,8 +176,8 @@ class Exchange:
             raise SickNode(
                 self.node,
                 f"{self.node} ended the session before `{self.cluster.called}` began: {self._said()}",
-                "does ~/.bashrc end with `exit` there, or the key run a command of its own? try it: "
-                f"ssh {self.node} {self.cluster.called} --version",
+                "does ~/.bashrc end with `exit` or start another shell there (`exec zsh`), or does the key "
+                f"run a command of its own? try it: ssh {self.node} {self.cluster.called} --version",
             ) from None
         if code is not None and code > 0 and not self._greeted:
             raise SickNode(
@@ -189,6 +200,20 @@ class Exchange:
 
     def _lost(self, error: BaseException) -> LostConnection:
         return LostConnection(f"the connection to {self.node} broke: {error}", "is the network there?")
+
+
+def begin_command(channel: paramiko.Channel, line: str) -> None:
+    """Start a command, and do not wait for sshd's yes: that comes before its first word, a round trip later.
+
+    If it is a no, paramiko closes the channel.
+    """
+    message = paramiko.Message()
+    message.add_byte(cMSG_CHANNEL_REQUEST)
+    message.add_int(channel.remote_chanid)
+    message.add_string("exec")
+    message.add_boolean(True)
+    message.add_string(line)
+    channel.transport._send_user_message(message)
 
 
 def _raise_what_it_says(message: Message, node: str = "") -> None:

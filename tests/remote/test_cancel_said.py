@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from hpctools.cli import elsewhere
-from hpctools.remote import serving
+from hpctools.remote import serving, session
 from hpctools.remote.clusters import Cluster
 from hpctools.remote.serving import Programs
 from hpctools.remote.session import Exchange
@@ -114,7 +114,7 @@ class Channel:
         return self
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None  # exec_command, settimeout, close
+        return lambda *_: None  # settimeout, close
 
 
 def test_the_laptop_shows_it_while_it_waits(
@@ -132,6 +132,7 @@ def test_the_laptop_shows_it_while_it_waits(
         def again(self, attempt: Callable[[], Any]) -> Any:
             return attempt()
 
+    monkeypatch.setattr(session, "begin_command", lambda *_: None)
     monkeypatch.setattr(elsewhere, "session", lambda *_: contextlib.nullcontext(Session()))
     monkeypatch.setattr(elsewhere, "find_cluster", lambda name: name)
     assert elsewhere.elsewhere("hp-cancel", ["--cluster", "uni", "train-3fa9c1"]) == 0

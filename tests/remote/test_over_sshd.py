@@ -358,6 +358,22 @@ def test_a_startup_file_that_ends_the_session_is_no_broken_line(here: Here, clus
     assert "--submission" not in err  # nobody has read the request
 
 
+def test_a_shell_in_the_place_of_hp_submit_obeys_no_word_of_ours(
+    here: Here, cluster: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`exec zsh` in ~/.bashrc: it ran what stood in `$(...)` of an argument, and the script."""
+    monkeypatch.setattr(session, "BEGIN_SECONDS", 1.0)
+    startup = cluster.on_cluster("lab1") / ".bashrc"
+    startup.write_text("exec sh\n")
+    (cluster.home / "job.sh").write_text("#!/bin/bash\n: >ran\n")
+    try:
+        code, _, err = here("--cluster", "uni", "job.sh", "$(: >obeyed)")
+    finally:
+        startup.unlink()
+    assert (code, "start another shell there" in err, "--submission" in err) == (1, True, False), err
+    assert not {"ran", "obeyed"} & {each.name for each in cluster.on_cluster("lab1").iterdir()}
+
+
 def test_a_submission_is_known_without_naming_its_cluster(here: Here, cluster: Rig) -> None:
     """hp-status and hp-cancel read the diary, too; what is not in it is asked for here."""
     config = cluster.home / ".config/hpctools/clusters.yaml"

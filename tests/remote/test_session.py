@@ -39,6 +39,12 @@ SICK = SickNode("login1", "`hp-submit` on login1 failed", "try it there")
 TRIAL = Shipment(NAME, {**SHIPMENT.request, "id": NAME, "trial": True}, SHIPMENT.files)
 
 
+@pytest.fixture(autouse=True)
+def begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels here are none of paramiko's."""
+    monkeypatch.setattr(session, "begin_command", lambda channel, line: channel.exec_command(line))
+
+
 class Line:
     """An exchange whose line breaks while files are sent; what was answered before is still to be read."""
 
@@ -311,6 +317,9 @@ class TestSilence:
             eof_received = closed = False
             status_event = threading.Event()
 
+            def recv(self, size: int) -> bytes:
+                return wire.GREETING
+
             def close(self) -> None:
                 hung_up.set()
 
@@ -379,7 +388,7 @@ def answered(said: bytes) -> Exchange:
 
 
 def test_who_has_answered_before_it_has_read_all_is_not_sick() -> None:
-    """The job was there already: nothing more is read. The greeting has not been read here by then."""
+    """The job was there already: nothing more is read."""
     exchange = answered(wire.GREETING + b'{"result":{"job_id":7}}\n')
     with pytest.raises(LostConnection):
         exchange.put({"end": True})
@@ -388,4 +397,36 @@ def test_who_has_answered_before_it_has_read_all_is_not_sick() -> None:
 
 def test_who_ends_without_a_greeting_is_told_in_its_words() -> None:
     with pytest.raises(SickNode, match="login1 ended the session before `hp-submit` began: Welcome to uni"):
-        answered(b"Welcome to uni\n").put({"end": True})
+        answered(b"Welcome to uni\n")
+
+
+def test_whoever_greets_nobody_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell would obey the request's words. At the end of its input it ends, which a dead line does not."""
+    sent: list[bytes] = []
+
+    class Waiting(Answered):
+        closed = eof_received = False
+
+        def recv(self, size: int) -> bytes:
+            raise TimeoutError
+
+        def sendall(self, data: bytes) -> None:
+            sent.append(data)
+
+        def shutdown_write(self) -> None:
+            if self.said:
+                self.status_event.set()
+
+    def waits(said: bytes) -> Any:
+        channel = Waiting(said)
+        channel.status_event.clear()
+        transport = SimpleNamespace(open_session=lambda timeout: channel, close=lambda: None)
+        connection: Any = SimpleNamespace(settings=HOST, transport=transport)
+        return Exchange(connection, Cluster("uni", ("login1",)), {"op": "submit"})
+
+    monkeypatch.setattr(session, "_END_SECONDS", 0.0)
+    with pytest.raises(SickNode, match=r"ended the session before .* another shell there \(`exec zsh`\)"):
+        waits(b"a shell")
+    with pytest.raises(LostConnection):
+        waits(b"")
+    assert sent == []
