@@ -115,7 +115,7 @@ class Reception:
         if offset + len(data) > offer.size:
             raise RemoteError(
                 f"{offer.path} grew while it was sent",
-                "nothing was submitted: submit again when nobody writes it",
+                f"nothing was submitted: when nobody writes it, {self._again()}",
             )
         part = self._part(offer)
         try:
@@ -137,7 +137,10 @@ class Reception:
                 part.touch(mode=0o600)
             if _digest(part) != offer.digest:
                 part.unlink(missing_ok=True)
-                raise RemoteError(f"{offer.path} did not arrive as it was sent", "submit again")
+                raise RemoteError(
+                    f"{offer.path} changed while it was sent, or on its way",
+                    f"nothing was submitted: when nobody writes it, {self._again()}",
+                )
             _sync(part)
             part.chmod(0o700 if offer.runs else 0o600)
             self._folder_of(target)
@@ -146,6 +149,11 @@ class Reception:
             raise RemoteError(f"{target} is there already", "nothing was overwritten") from None
         except OSError as error:
             raise self._no_room(offer, error) from None
+
+    def _again(self) -> str:
+        """Under another id all other files would be sent anew."""
+        name = self.submission.folder.name
+        return f"give the same line with --submission {name}: what has come of other files is not sent anew"
 
     def _no_room(self, offer: FileOffer, error: OSError) -> RemoteError:
         """What has come takes room there, too: another id would leave it lying and begin from nothing."""

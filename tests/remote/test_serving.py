@@ -188,7 +188,9 @@ def test_a_job_inherits_nothing_of_the_way_it_came(cluster: Cluster, monkeypatch
 
 def test_what_arrives_changed_is_not_submitted(cluster: Cluster) -> None:
     (said,) = cluster.answer(WHOLE.replace(b"1,2\n1,2", b"1,2\n1,3", 1))
-    assert "did not arrive as it was sent" in said["error"]["message"]
+    assert "data/a b" in said["error"]["message"]
+    assert "changed while it was sent" in said["error"]["message"]
+    assert f"--submission {NAME}" in said["error"]["remedy"]
     assert cluster.words == []
     assert cluster.answer(WHOLE)[0]["result"]["job_id"] == 1
 
@@ -307,6 +309,7 @@ def test_a_file_that_grew_while_it_was_sent_is_told(cluster: Cluster) -> None:
     start = WHOLE.index(b'{"file":0')
     (said,) = cluster.answer(WHOLE[:start] + bytes(sent))
     assert said["error"]["message"] == "job.sh grew while it was sent"
+    assert f"--submission {NAME}" in said["error"]["remedy"]
     assert cluster.words == []
 
 
