@@ -328,9 +328,10 @@ def _read(path: Path, offset: int, end: int | None) -> Iterator[bytes]:
         ) from None
 
 
-def job_is_over(job_id: int) -> bool:
-    """Whether a job has ended; no while the controller does not answer."""
+def job_is_over(job_id: int, task: object = None) -> bool:
+    """Whether a job, or a task of an array, has ended; no while the controller does not answer."""
     try:
-        return not any(map(scripts.is_living, scripts.states(job_id)))
+        asked = scripts.states(job_id, task if isinstance(task, int) else None)
+        return not any(map(scripts.is_living, asked))
     except HpctoolsError:
         return False

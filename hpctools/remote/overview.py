@@ -25,19 +25,17 @@ def _states_of(records: Sequence[Record]) -> dict[int, list[str]]:
 
 
 def ends(record: Record, task: object) -> list[str]:
-    """How a job that is over has ended; of an array, of which a task was named, all that have.
+    """How a job that is over has ended; of an array, of which a task was named, how that one has.
 
     Slurm forgets each task some minutes after its own end (MinJobAge).
     """
-    found = states(record)
-    if task is None or record.job_id is None:
-        return found
-    accounted = _accounted([record.job_id]).get(record.job_id, [])
-    ended = [state for state in accounted if not scripts.is_living(state)]
-    return list(dict.fromkeys([*found, *ended]))
+    if not isinstance(task, int) or record.job_id is None:
+        return states(record)
+    name = f"{record.job_id}_{task}"
+    return scripts.states(record.job_id, task) or _accounted([name]).get(record.job_id, [])
 
 
-def _accounted(job_ids: Sequence[int]) -> dict[int, list[str]]:
+def _accounted(job_ids: Sequence[int | str]) -> dict[int, list[str]]:
     from hpctools.errors import HpctoolsError
 
     try:

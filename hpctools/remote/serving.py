@@ -289,7 +289,7 @@ def _logs(request: Message, wire: Wire, program: Program) -> Mapping[str, Any]:
     job, task = jobs[0], None if runs else task
     errors = bool(request.get("errors"))
     look = partial(job_output.together, submission, record.job_id, jobs, task, errors=errors)
-    over = partial(job_output.job_is_over, job)
+    over = partial(job_output.job_is_over, job, task)
     found = _awaited(look, over, task, record.id) if follow else look()
     paths = found.of(task)
     begun = str(request.get("path"))

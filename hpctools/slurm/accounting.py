@@ -192,9 +192,10 @@ def states(job_id: int, *, sacct: Path | str = "sacct", timeout: float = 15.0) -
 
 
 def states_of(
-    job_ids: Sequence[int], *, sacct: Path | str = "sacct", timeout: float = 15.0
+    job_ids: Sequence[int | str], *, sacct: Path | str = "sacct", timeout: float = 15.0
 ) -> dict[int, list[str]]:
-    """As `states`, of many jobs at once; without those that slurmdbd does not know."""
+    """As `states`, of many jobs at once, or of tasks (`7_3`) by their array's id; without those that slurmdbd
+    does not know."""
     found: dict[int, list[str]] = {}
     for place in range(0, len(job_ids), IDS_AT_ONCE):
         chosen = ",".join(map(str, job_ids[place : place + IDS_AT_ONCE]))

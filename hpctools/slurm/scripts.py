@@ -91,13 +91,19 @@ def _remembered_for() -> float:
     return (int(stated[1]) or float("inf")) if stated else 0
 
 
-def states(job_id: int) -> list[str]:
+def states(job_id: int, task: int | None = None) -> list[str]:
     """States of a job and of an array's tasks, without repetition; none when the controller has forgotten it.
+
+    Args:
+        task: of an array, only this one's.
 
     Raises:
         UnreachableError, CommandError: as `jobs_from`.
     """
-    return states_of([job_id]).get(job_id, [])
+    if task is None:
+        return states_of([job_id]).get(job_id, [])
+    found = re.findall(r"^\d+\S* (\S+)", _listed(f"{job_id}_{task}"), re.MULTILINE)
+    return list(dict.fromkeys(found))
 
 
 def states_of(job_ids: Sequence[int]) -> dict[int, list[str]]:

@@ -20,6 +20,7 @@ from hpctools.slurm import scripts
 from hpctools.testing.runs import make_run
 
 NAME = "train-0123456789ab"
+REALLY = job_output.job_is_over
 
 
 class Breaking:
@@ -62,7 +63,7 @@ def outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         path.write_text(text)
     record = Record(NAME, "r", state="submitted", job_id=7)
     monkeypatch.setattr(serving, "_found", lambda _: (Submission(tmp_path), record))
-    monkeypatch.setattr(job_output, "job_is_over", lambda _: True)
+    monkeypatch.setattr(job_output, "job_is_over", lambda *_: True)
     return paths
 
 
@@ -92,11 +93,11 @@ def test_standard_error_that_is_waited_for_is_standard_error(
 
     over = iter([False, True, True])
     monkeypatch.setattr(job_output, "outputs", known)
-    monkeypatch.setattr(job_output, "job_is_over", lambda _: next(over))
+    monkeypatch.setattr(job_output, "job_is_over", lambda *_: next(over))
     monkeypatch.setattr(serving, "_still_there", lambda: None)
     monkeypatch.setattr(serving, "STATE_SECONDS", 0.0)
     monkeypatch.setattr("time.sleep", lambda _: None)
-    monkeypatch.setattr("hpctools.remote.overview.states", lambda _: ["COMPLETED"])
+    monkeypatch.setattr("hpctools.remote.overview.ends", lambda *_: ["COMPLETED"])
     got: list[bytes] = []
     wanted = Wanted(NAME, task=1, errors=True, follow=True)
     follow(cast("Any", Breaking(10**6)), wanted, lambda path, data: got.append(data))
@@ -129,9 +130,9 @@ def test_an_array_that_waits_is_asked_about_seldom(
         seconds[0] += time
 
     monkeypatch.setattr(job_output, "outputs", known)
-    monkeypatch.setattr(job_output, "job_is_over", lambda _: len(looks) == 3)
+    monkeypatch.setattr(job_output, "job_is_over", lambda *_: len(looks) == 3)
     monkeypatch.setattr(serving, "_still_there", lambda: heard.append(seconds[0]))
-    monkeypatch.setattr("hpctools.remote.overview.states", lambda _: ["COMPLETED"])
+    monkeypatch.setattr("hpctools.remote.overview.ends", lambda *_: ["COMPLETED"])
     monkeypatch.setattr("time.sleep", sleep)
     monkeypatch.setattr("time.monotonic", lambda: seconds[0])
     got: list[bytes] = []
@@ -227,3 +228,22 @@ def test_output_that_was_begun_anew_while_the_line_was_broken_comes_from_its_beg
     got: list[bytes] = []
     follow(cast("Any", line), Wanted(NAME), lambda path, data: got.append(data))
     assert got == [b"zero 0", now.removeprefix("zero 0").encode()]
+
+
+def test_a_task_that_is_followed_ends_with_itself(
+    outputs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was followed until the whole array was over, and any other task's failure was its own."""
+    asked: list[str] = []
+
+    def squeue(argv: list[str]) -> str:
+        asked.append(argv[-1])
+        return "7_1 COMPLETED\n" if argv[-1] == "--jobs=7_1" else "7_1 COMPLETED\n7_0 FAILED\n7_2 RUNNING\n"
+
+    monkeypatch.setattr(job_output, "outputs", lambda *_, errors: array(outputs[:3]))
+    monkeypatch.setattr(job_output, "job_is_over", REALLY)
+    monkeypatch.setattr(scripts, "_ask", squeue)
+    got: list[bytes] = []
+    wanted = Wanted(NAME, task=1, follow=True)
+    result = follow(cast("Any", Breaking(10**6)), wanted, lambda path, data: got.append(data))
+    assert (got, result["job_states"], set(asked)) == ([b"one"], ["COMPLETED"], {"--jobs=7_1"})

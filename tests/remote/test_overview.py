@@ -50,11 +50,14 @@ def test_of_a_forgotten_array_each_state_is_told(
     assert (overview.ends(ARRAY, None), accounting.ended_as(7)) == (states, last)
 
 
-def test_a_task_that_failed_long_ago_counts_at_the_arrays_end(slurm: Says) -> None:
-    """slurmdbd hears late of the last one, which slurmctld knows."""
-    slurm(["COMPLETED"], "FAILED\nCOMPLETED\nRUNNING\n")
-    assert overview.ends(ARRAY, 9) == ["COMPLETED", "FAILED"]
-    assert overview.ends(ARRAY, None) == ["COMPLETED"]
+def test_of_a_task_it_is_told_how_that_one_ended(slurm: Says, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmdbd hears late of the last one, which slurmctld knows. Others may have failed."""
+    slurm(["COMPLETED", "FAILED"], "RUNNING\n")
+    queued = {9: ["COMPLETED"]}
+    monkeypatch.setattr(scripts, "states", lambda job, task: queued.get(task, []))
+    assert overview.ends(ARRAY, 9) == ["COMPLETED"]
+    assert overview.ends(ARRAY, 8) == ["RUNNING"]
+    assert overview.ends(ARRAY, None) == ["COMPLETED", "FAILED"]
 
 
 def test_a_list_that_failed_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
