@@ -228,22 +228,21 @@ def _status(request: Message, program: Program) -> Mapping[str, Any]:
     as_text = "--json" not in words
     found = lookup(named[0]) if named else None
     if found and not found[1].run:
-        return _text(overview.one(overview.entry(*found), as_text=as_text))
+        shown = overview.one(overview.entry(*found), as_text=as_text)
+        return {"code": 0, "stdout": shown, "stderr": ""}
     if named:
         return asdict(listen(program, [_known_as(word) for word in words]))
-    known = submissions.every(os.environ)
+    missed: list[RemoteError] = []
+    known = submissions.every(os.environ, missed.append)
     every = overview.entries(known[:_LISTED] if as_text else known)
     said = listen(program, words)
+    stderr = "".join(f"hp-status: {each}\n" for each in missed) + said.stderr
     if not as_text:
         runs = json.loads(said.stdout) if said.code == 0 else []
         stdout = json.dumps({"submissions": every, "runs": runs}) + "\n"
-        return {"code": said.code, "stdout": stdout, "stderr": said.stderr}
+        return {"code": said.code, "stdout": stdout, "stderr": stderr}
     listed = overview.table(every, len(known) - len(every)) if every else "no submissions\n"
-    return {"code": said.code, "stdout": f"{listed}\n{said.stdout}", "stderr": said.stderr}
-
-
-def _text(stdout: str) -> Mapping[str, Any]:
-    return {"code": 0, "stdout": stdout, "stderr": ""}
+    return {"code": said.code, "stdout": f"{listed}\n{said.stdout}", "stderr": stderr}
 
 
 def _known_as(word: str) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hpctools.errors import RemoteError
 from hpctools.remote.names import RECORD_FOLDER, is_id
@@ -58,6 +58,14 @@ class Record:
     stderr: str = ""
     marked: float = 0.0
     nonce: str = ""
+
+
+def _record(said: dict[str, Any]) -> Record:
+    """Of a later release, too: what that has added is passed over; a state that we do not know is not."""
+    record = Record(**{key: value for key, value in said.items() if key in Record.__dataclass_fields__})
+    if record.state not in get_args(State):
+        raise ValueError(f"its state is {record.state!r}")
+    return record
 
 
 @dataclass(frozen=True)
@@ -111,11 +119,14 @@ class Submission:
         """
         path = self.own / "record.json"
         try:
-            return Record(**json.loads(path.read_text(encoding="ascii")))
+            return _record(json.loads(path.read_text(encoding="ascii")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
-            raise RemoteError(f"cannot read {path}: {error}", "see the file; nothing was submitted") from None
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise RemoteError(
+                f"cannot read {path}: {error}",
+                "see the file, and whether login nodes have the same release; squeue shows if there is a job",
+            ) from None
 
     def write(self, record: Record) -> Record:
         """Replace the record, so that it survives a power cut; returns it with its time and nonce.
@@ -253,16 +264,24 @@ def find(name: str, environment: Mapping[str, str]) -> Submission | None:
     return found if is_id(name) and found.own.is_dir() else None
 
 
-def every(environment: Mapping[str, str]) -> list[tuple[Submission, Record]]:
-    """All submissions that have a record, the newest first."""
+def every(
+    environment: Mapping[str, str], missed: Callable[[RemoteError], None] = lambda error: None
+) -> list[tuple[Submission, Record]]:
+    """All submissions that have a record, the newest first.
+
+    Args:
+        missed: is told of each whose record cannot be read.
+    """
     folder = root(environment)
     names = [each.name for each in folder.iterdir() if is_id(each.name)] if folder.is_dir() else []
     found: list[tuple[Submission, Record]] = []
     for name in names:
         submission = Submission(folder / name)
-        with contextlib.suppress(RemoteError):
+        try:
             if record := submission.record():
                 found.append((submission, record))
+        except RemoteError as error:
+            missed(error)
     return sorted(found, key=lambda pair: -pair[1].marked)
 
 

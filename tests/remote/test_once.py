@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -447,3 +448,18 @@ def test_what_is_asked_for_the_first_time_waits_for_nothing(tmp_path: Path) -> N
     assert attempt(tmp_path / "other", world, again=True)[1] is True
     assert (world.time, len(world.jobs)) == (1000.0, 1)
     assert attempt(tmp_path, World(), again=True)[1] is False
+
+
+def test_what_a_later_release_wrote_is_read(tmp_path: Path) -> None:
+    """On another login node, which said that nothing was submitted. But for a state that is not known."""
+    world = World()
+    record, _ = attempt(tmp_path, world)
+    path = tmp_path / NAME / ".hpctools/record.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps({**said, "colour": "red"}))
+    assert attempt(tmp_path, world) == (record, True)
+    path.write_text(json.dumps({**said, "state": "promised"}))
+    with pytest.raises(RemoteError, match=r"its state is 'promised'; .* the same release") as error:
+        attempt(tmp_path, world)
+    assert "nothing was submitted" not in str(error.value)
+    assert len(world.jobs) == 1

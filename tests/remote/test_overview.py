@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -104,3 +105,21 @@ def test_of_many_submissions_slurm_is_asked_at_once_and_the_rest_is_named(
     ]
     assert said[51] == "and 10 older ones: hp-status --json shows all"
     assert asked == ["squeue", "sacct"]
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_submission_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """It was left out of the list without a word."""
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path))
+    made = Submission(tmp_path / ARRAY.id)
+    made.make()
+    (made.own / "record.json").write_text("{")
+
+    def empty(words: Sequence[str]) -> int:
+        print("[]")
+        return 0
+
+    said = serving._status(Message({"words": words}), empty)
+    assert re.match(rf"hp-status: cannot read .*{ARRAY.id}/.*; see the file", said["stderr"])
