@@ -146,7 +146,7 @@ def interpret(alias: str, stated: Stated, user: str = "") -> HostSettings:
         revoked_keys=next(iter(paths("revokedhostkeys")), None),
         hash_names=one("hashknownhosts") == "yes",
         proxy_command=expand(one("proxycommand"), tokens),
-        jumps=tuple(part.strip() for part in one("proxyjump").split(",") if part.strip()),
+        jumps=_jumps(one("proxyjump"), tokens),
         connect_seconds=int(number) if (number := one("connecttimeout")).isdecimal() else 0,
     )
 
@@ -157,6 +157,15 @@ def _words(key: str, value: str) -> list[str]:
         return [value.strip().strip('"')]
     # `ssh -G` quotes none of them: a word that begins no path belongs to the one before it.
     return [word.strip('"') for word in re.split(r'\s+(?="?[/~$%]|none(?:\s|$))', value.strip())]
+
+
+def _jumps(value: str, tokens: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts of ProxyJump with its own tokens (ssh_config(5)) replaced, which `ssh -G` leaves as written.
+
+    They speak of the host behind them all. What another % begins is an address' zone.
+    """
+    words = (part.strip() for part in value.split(","))
+    return tuple(re.sub("%([%hnpr])", lambda found: tokens[found[1]], word) for word in words if word)
 
 
 def _agent(value: str, tokens: Mapping[str, str]) -> str:

@@ -117,6 +117,20 @@ def test_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     assert expand("${PLACE}/%h/%%h/%q/${MISSING}", tokens) == "there/host/%h/%q/${MISSING}"
 
 
+def test_jump_hosts_have_tokens_of_the_host_behind_them(tmp_path: Path, reader: str) -> None:
+    """`ssh -G` prints them as written: `%r@gate` was refused as no host."""
+    (tmp_path / "config").write_text(
+        "Host login1\n  HostName login1.uni.example\n  User me\n  ProxyJump %r@gate.%h,inner.%n:2200\n"
+    )
+    found = settings("login1", config=tmp_path / "config")
+    assert found.jumps == ("me@gate.login1.uni.example", "inner.login1:2200")
+
+
+def test_jump_hosts_have_no_other_tokens() -> None:
+    stated = {"user": ["me"], "port": ["2222"], "proxyjump": ["%r%%h@%p, %l%i%d%k%u${HOME}, fe80::1%eth0"]}
+    assert interpret("a", stated).jumps == ("me%h@2222", "%l%i%d%k%u${HOME}", "fe80::1%eth0")
+
+
 @pytest.mark.parametrize("host", ["fe80::1%lo", "fe80::1%ib0", "fe80::1%docker0"])
 def test_an_address_keeps_its_zone(host: str) -> None:
     """ssh has put in what stands for %h and the like; %l was this machine's name, and %i the uid."""
