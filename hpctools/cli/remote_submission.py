@@ -14,28 +14,29 @@ from hpctools.cli.ending import complain
 from hpctools.cli.output import show
 from hpctools.cli.remote_cluster import find_cluster, road, session, tell, user_of
 from hpctools.errors import RemoteError, UnreachableError, UsageError
-from hpctools.remote import diary
+from hpctools.remote import clusters, diary
+from hpctools.remote.clusters import Cluster
 from hpctools.remote.meter import Meter
-from hpctools.remote.names import shown
+from hpctools.remote.names import host_and_port, is_host, shown
 from hpctools.remote.shipping import Shipment, Wish, pack
 from hpctools.submit.intent import read_invocation
 
 if TYPE_CHECKING:
-    from hpctools.remote.clusters import Cluster
     from hpctools.remote.session import Session
     from hpctools.remote.trust import Offer
 
 TRUST_OPTIONS = ("--cluster", "--fingerprint", "--from")
-_TRUST_USAGE = "hp-submit trust CLUSTER [--from FILE] [--fingerprint SHA256:...]"
+_TRUST_USAGE = "hp-submit trust CLUSTER|HOST[:PORT] [--from FILE] [--fingerprint SHA256:...]"
 _TRUST_HELP = f"""\
 usage: {_TRUST_USAGE}
 
-Show fingerprints of a cluster's login nodes, and remember those that you agree to. Compare them with what the
-site tells: nothing is remembered unseen.
+Show fingerprints of a cluster's login nodes, or of one host, and remember those that you agree to. Compare
+them with what the site tells: nothing is remembered unseen.
 
 Examples:
   hp-submit trust uni
   hp-submit trust uni --fingerprint SHA256:3fYvO0r1hVvB...    agree to this one without being asked
+  hp-submit trust gate.uni.example:2222    a jump host, at the port that ProxyJump names
   hp-submit trust uni --from hostkeys.txt    keys that come next, too: the site's list (a known_hosts file)
 """
 
@@ -126,22 +127,30 @@ def _tell(result: Mapping[str, Any], as_json: bool, *, quiet: bool, parsable: bo
 
 
 def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
-    """Show fingerprints of a cluster's login nodes, and remember those that somebody agrees to."""
+    """Show fingerprints of a cluster's login nodes, or a host's; remember those that somebody agrees to."""
     if {"-h", "--help"} & set(words):
         show(_TRUST_HELP)
         return 0
     name, stated, listed = _trust_words(words)
-    cluster = find_cluster(name)
-    offers, failures = _told(cluster, listed) if listed else _looked_at(cluster)
+    cluster, port = _meant(name)
+    offers, failures = _told(cluster, port, listed) if listed else _looked_at(cluster, port)
     from hpctools.remote import trust as trusting
 
     agreed = trusting.agree(offers, lambda group: _agrees(group, stated, ask))
     for offer in agreed:
-        print(f"{offer.settings.alias}: remembered in {trusting.remember(offer)}")
+        print(f"{offer.settings.name}: remembered in {trusting.remember(offer)}")
     return 1 if failures or len(agreed) < len(offers) else 0
 
 
-def _told(cluster: Cluster, listed: str) -> tuple[list[Offer], int]:
+def _meant(name: str) -> tuple[Cluster, int]:
+    """A cluster and 0, or one host with the port that is stated with it."""
+    host, port = host_and_port(name)
+    if port and is_host(host) and name not in clusters.load(clusters.place(os.environ)).known:
+        return Cluster(host, (host,)), port
+    return find_cluster(name), 0
+
+
+def _told(cluster: Cluster, port: int, listed: str) -> tuple[list[Offer], int]:
     """What the site's list says of the cluster's login nodes, and how many it says nothing of."""
     from hpctools.remote import known_hosts
     from hpctools.remote import trust as trusting
@@ -153,18 +162,18 @@ def _told(cluster: Cluster, listed: str) -> tuple[list[Offer], int]:
         raise UsageError(f"cannot read {listed}: {error.strerror}", _TRUST_USAGE) from None
     offers, failures = [], 0
     for node in cluster.login_nodes:
-        found = settings(node, cluster.user, road().config)
+        found = settings(node, cluster.user, road().config).at(port)
         new = trusting.told(found, lines)
         offers += new
         if not new and trusting.is_told(found, lines):
-            print(f"{node}: all of {listed} is known already")
+            print(f"{found.name}: all of {listed} is known already")
         elif not new:
-            tell("hp-submit")(f"{listed} says nothing of {node}")
+            tell("hp-submit")(f"{listed} says nothing of {found.name}")
             failures += 1
     return offers, failures
 
 
-def _looked_at(cluster: Cluster) -> tuple[list[Offer], int]:
+def _looked_at(cluster: Cluster, port: int) -> tuple[list[Offer], int]:
     """What the login nodes show that is not known, and how many could not be looked at."""
     from hpctools.remote import trust as trusting
     from hpctools.remote.placement import is_address, login_nodes
@@ -176,17 +185,18 @@ def _looked_at(cluster: Cluster) -> tuple[list[Offer], int]:
     # Those, too, that only the site's API names: submissions may go there. But for a bare address, which may
     # be another machine's later, and of which no certificate speaks.
     user = lambda: user_of(cluster, way.config)  # noqa: E731
-    named = login_nodes(cluster, user, os.environ, tell("hp-submit"))
+    named = () if port else login_nodes(cluster, user, os.environ, tell("hp-submit"))
     new = [each for each in named if each not in cluster.login_nodes and not is_address(each)]
     for node in (*cluster.login_nodes, *new):  # in the list's order, which people can compare
         try:
-            offer = trusting.look(settings(node, cluster.user, way.config), way)
+            found = settings(node, cluster.user, way.config).at(port)
+            offer = trusting.look(found, way)
         except (UnreachableError, RemoteError) as error:
             tell("hp-submit")(str(error))
             failures += node in cluster.login_nodes or not isinstance(error, UnreachableError)
             continue
         if offer is None:
-            print(f"{node} is known already")
+            print(f"{found.name} is known already")
         else:
             offers.append(offer)
     return offers, failures
@@ -218,11 +228,11 @@ def _trust_words(words: Sequence[str]) -> tuple[str, tuple[str, ...], str]:
 
 def _agrees(group: Sequence[Offer], stated: Sequence[str], ask: Callable[[str], str]) -> bool:
     first = group[0]
-    hosts = ", ".join(offer.settings.alias for offer in group)
+    hosts = ", ".join(offer.settings.name for offer in group)
     what = "the authority that signed the host key of" if first.marker else "the host key of"
     print(f"{what} {hosts}:\n  {first.kind} {first.fingerprint}")
     for offer in (each for each in group if each.why):
-        print(f"  the certificate of {offer.settings.alias} does not hold: {offer.why}")
+        print(f"  the certificate of {offer.settings.name} does not hold: {offer.why}")
     if stated:
         if first.fingerprint in stated:
             return True

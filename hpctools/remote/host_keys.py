@@ -154,7 +154,7 @@ def _judge(
     raise UnknownHost(
         f"the host key of {settings.alias} ({settings.host}) is not known: {shown.kind} "
         f"{known_hosts.fingerprint(shown.key)}",
-        f"compare it with what the site says, and take it on: hp-submit trust {settings.alias}",
+        f"compare it with what the site says, and take it on: hp-submit trust {settings.name}",
     )
 
 
@@ -214,5 +214,5 @@ def _changed(shown: Shown, settings: HostSettings, places: Sequence[str]) -> Wro
         f"{settings.alias} shows another host key than the known one: {shown.kind} "
         f"{known_hosts.fingerprint(shown.key)} is not in {', '.join(places)}. Somebody may be listening in",
         "nothing was sent to it; ask the site's administrators. If the key did change: ssh-keygen -R "
-        f"'{names(settings)[0]}', then hp-submit trust {settings.alias}",
+        f"'{names(settings)[0]}', then hp-submit trust {settings.name}",
     )

@@ -12,6 +12,7 @@ ID = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}-[0-9a-f]{12}")
 RECORD_FOLDER = ".hpctools"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,252}")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\$-]{0,63}")
+_WITH_PORT = re.compile(r"(?:\[([^][]+)\]|([^][:]+)):([0-9]{1,5})")
 _LONGEST_NAME = 255
 
 
@@ -29,6 +30,14 @@ def is_id(word: str) -> bool:
 def is_host(word: str) -> bool:
     """Whether a word can be given to a program as a host: no option, nothing that a shell knows."""
     return _HOST.fullmatch(word) is not None
+
+
+def host_and_port(word: str) -> tuple[str, int]:
+    """A host and the port behind it (`gate:2222`, `[2001:db8::1]:2222`); 0: there is none."""
+    found = _WITH_PORT.fullmatch(word)
+    if found and 0 < int(found[3]) < 65536:
+        return found[1] or found[2], int(found[3])
+    return word.removeprefix("[").removesuffix("]"), 0
 
 
 def is_user(word: str) -> bool:

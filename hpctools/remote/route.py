@@ -15,7 +15,7 @@ import paramiko
 from hpctools.errors import RemoteError, UnreachableError
 from hpctools.remote import host_keys
 from hpctools.remote.identities import Person, authenticate
-from hpctools.remote.names import is_host, is_user
+from hpctools.remote.names import host_and_port, is_host, is_user
 from hpctools.remote.ssh_config import HostSettings, settings
 from hpctools.remote.transport import CONNECT_SECONDS, CheckedTransport, check_host, handshake
 from hpctools.slurm.run import Process, start
@@ -147,12 +147,10 @@ def _through_hosts(
 def _hop(word: str, road: Road) -> HostSettings:
     """[user@]host[:port] or ssh://[user@]host[:port] of ProxyJump."""
     user, _, address = word.removeprefix("ssh://").rpartition("@")
-    host, _, port = address.rpartition(":") if address.rpartition(":")[2].isdecimal() else (address, "", "")
-    host = host.strip("[]")
+    host, port = host_and_port(address)
     if not is_host(host) or (user and not is_user(user)):
         raise RemoteError(f"ProxyJump names {word!r}, which is no host", "see ~/.ssh/config")
-    found = settings(host, user, road.config)
-    return replace(found, port=int(port)) if port else found
+    return settings(host, user, road.config).at(port)
 
 
 def _through_program(wanted: HostSettings, closers: list[Callable[[], None]]) -> socket.socket:

@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpctools.errors import CommandError, RemoteError
@@ -43,6 +43,7 @@ class HostSettings:
         proxy_command: a shell command whose standard input and output lead there.
         jumps: hosts to go through, in order.
         connect_seconds: how long to wait for it; 0: as long as is usual.
+        named_port: the port, where it was stated with the name (ProxyJump gate:2222); 0: it was not.
     """
 
     alias: str
@@ -61,6 +62,18 @@ class HostSettings:
     proxy_command: str = ""
     jumps: tuple[str, ...] = ()
     connect_seconds: int = 0
+    named_port: int = 0
+
+    @property
+    def name(self) -> str:
+        """As people name the host to `hp-submit trust`."""
+        if not self.named_port:
+            return self.alias
+        return f"[{self.alias}]:{self.named_port}" if ":" in self.alias else f"{self.alias}:{self.named_port}"
+
+    def at(self, port: int) -> HostSettings:
+        """The same host, at a port that was stated with its name; 0: there was none."""
+        return replace(self, port=port, named_port=port) if port else self
 
 
 def settings(host: str, user: str = "", config: Path | None = None) -> HostSettings:

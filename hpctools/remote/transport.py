@@ -80,7 +80,7 @@ def handshake(sock: Any, settings: HostSettings, wanted: Sequence[str], seconds:
         transport.close()
         raise host_keys.WrongHost(
             f"{settings.alias} shows no host key of a kind that is known for it: {error}",
-            f"compare its keys with what the site says: hp-submit trust {settings.alias}",
+            f"compare its keys with what the site says: hp-submit trust {settings.name}",
         ) from None
     except (paramiko.SSHException, EOFError, OSError) as error:
         transport.close()

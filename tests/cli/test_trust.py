@@ -55,3 +55,39 @@ def test_the_next_key_comes_from_the_sites_list_and_the_end_of_input_is_a_no(
     assert trust(["uni", "--from", str(listed)], ctrl_d) == 1
     with pytest.raises(UsageError, match="cannot read"):
         trust(["uni", "--from", str(tmp_path / "missing")])
+
+
+@pytest.mark.parametrize(
+    ("word", "host", "port"),
+    [("gate:2222", "gate", 2222), ("[2001:db8::1]:2222", "2001:db8::1", 2222), ("gate", "gate", 22)],
+)
+def test_a_jump_host_may_be_named_with_its_port(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    word: str,
+    host: str,
+    port: int,
+) -> None:
+    """ProxyJump names it so; ssh's configuration need not know it, and the site's API does not."""
+    asked: list[tuple[str, int]] = []
+    monkeypatch.setattr(trusting, "look", lambda settings, _: asked.append((settings.host, settings.port)))
+    monkeypatch.setenv("HPCTOOLS_CLUSTERS", str(tmp_path / "clusters.yaml"))
+    monkeypatch.setenv("HPCTOOLS_SSH_CONFIG", str(tmp_path / "config"))
+    (tmp_path / "config").touch()
+    assert trust([word]) == 0
+    assert (asked, capsys.readouterr().out) == ([(host, port)], f"{word} is known already\n")
+    listed = tmp_path / "list"
+    listed.write_text("")
+    assert trust([word, "--from", str(listed)]) == 1
+    assert f"says nothing of {word}" in capsys.readouterr().err
+
+
+def test_a_cluster_may_be_called_like_a_host_with_a_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clusters.yaml").write_text('clusters: {"uni:22": [login1]}\n')
+    monkeypatch.setenv("HPCTOOLS_CLUSTERS", str(tmp_path / "clusters.yaml"))
+    asked: list[str] = []
+    monkeypatch.setattr(trusting, "look", lambda settings, _: asked.append(settings.alias))
+    assert (trust(["uni:22"]), asked) == (0, ["login1"])

@@ -114,6 +114,20 @@ def test_a_certificate_that_was_changed_is_refused_at_every_byte(made: Path) -> 
         assert verdict(Shown(shown.kind, shown.key, bytes(changed)), trusted).startswith("WrongHost"), place
 
 
+def test_what_helps_names_the_port_that_was_stated_with_the_name(made: Path) -> None:
+    """`hp-submit trust gate` looked at port 22, where another sshd is, or none."""
+    shown = Shown("ssh-ed25519", blob(made / "host.pub"))
+    other = f"[gate.uni.edu]:2222 {public(made, 'ca')}"
+    for host, lines, name in (
+        ("gate", (), "gate:2222"),
+        ("gate", (other,), "gate:2222"),
+        ("2001:db8::1", (), "[2001:db8::1]:2222"),
+    ):
+        with pytest.raises((UnknownHost, WrongHost)) as caught:
+            judge(shown, HostSettings(host, "gate.uni.edu", 22, "me").at(2222), known(*lines), NOW, is_signed)
+        assert caught.value.remedy.endswith(f"hp-submit trust {name}")
+
+
 def test_another_hosts_certificate_helps_nobody(made: Path) -> None:
     certificate = signed(made, "-h", "-n", "login1.uni.edu").certificate
     stolen = Shown("ssh-ed25519", blob(made / "other.pub"), certificate)

@@ -7,6 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from hpctools.remote import route
+from hpctools.remote.identities import Person
+from hpctools.remote.route import Road
+
 _LAPTOP = """
 import os, signal, sys
 from hpctools.remote import route
@@ -38,3 +44,22 @@ def test_a_program_can_ask_on_the_terminal_and_outlives_ctrl_c(tmp_path: Path) -
     )  # fmt: skip
     assert done.stdout.split() == ["asks", "after"], done.stdout
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "host", "port", "name"),
+    [
+        ("gate", "gate", 2200, "gate"),
+        ("me@gate:2222", "gate", 2222, "gate:2222"),
+        ("ssh://me@[2001:db8::1]:2222", "2001:db8::1", 2222, "[2001:db8::1]:2222"),
+        ("[2001:db8::1]", "2001:db8::1", 2200, "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1", 2200, "2001:db8::1"),
+    ],
+)
+def test_a_jump_host_keeps_the_port_it_is_named_with(
+    tmp_path: Path, word: str, host: str, port: int, name: str
+) -> None:
+    """Where it is not known, `hp-submit trust` is to look there."""
+    (tmp_path / "config").write_text("Port 2200\n")
+    found = route._hop(word, Road(tmp_path / "config", Person(None)))
+    assert (found.host, found.port, found.name) == (host, port, name)
