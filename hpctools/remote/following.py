@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpctools.errors import UnreachableError
+from hpctools.errors import HpctoolsError, UnreachableError
+from hpctools.remote.patience import Patience, passes
 from hpctools.remote.session import Session
-from hpctools.remote.transport import TurnedAway
 
-_PAUSES = (0.0, 1.0, 3.0, 8.0)
-_LONGEST_PAUSE = 15.0
 _LAST_BYTES = 4096
-_MOST_FAILURES = 60
-"""In a row: a quarter of an hour awake without a network."""
 
 
 @dataclass(frozen=True)
@@ -53,27 +50,36 @@ def follow(session: Session, wanted: Wanted, write: Callable[[str, bytes], None]
         write: takes the file's path and bytes.
 
     Raises:
-        UnreachableError, TurnedAway: no login node answers, or lets us in, now or for long.
-        HpctoolsError: there is no such submission.
+        UnreachableError, TurnedAway, NoKeyTaken: no login node answers, or lets us in, now or for long.
+        UnknownHost, WrongHost: one is not who it should be.
+        HpctoolsError: there is no such submission, now or for long.
     """
-    reading = _Reading(session, wanted, write)
-    failures = 0
+    reading, patience = _Reading(session, wanted, write), Patience(session)
     while True:
         before = (reading.path, reading.offset)
         try:
             return session.on_a_sound_node(reading.go_on)
-        except (UnreachableError, TurnedAway) as error:  # the session that broke may still be counted
+        except HpctoolsError as error:  # the session that broke may still be counted
             session.drop()
-            failures = 1 if (reading.path, reading.offset) != before else failures + 1
-            if not reading.begun or failures > _MOST_FAILURES:
+            if (reading.path, reading.offset) != before:
+                patience.renew()
+            if not (reading.begun and _may_pass(error) and patience.wait(error)):
                 raise
-            if failures == 1:
-                session.tell(f"{error.message}; trying again")
-            session.sleep(_PAUSES[failures] if failures < len(_PAUSES) else _LONGEST_PAUSE)
+
+
+def _may_pass(error: HpctoolsError) -> bool:
+    """Whether to ask again, once there was output; the cluster's own storage or Slurm may be away, too."""
+    return passes(error) or type(error) is HpctoolsError
 
 
 @dataclass
 class _Reading:
+    """What has been read.
+
+    Attributes:
+        begun: something came, or the line broke while it was waited for: the cluster took the question.
+    """
+
     session: Session
     wanted: Wanted
     write: Callable[[str, bytes], None]
@@ -86,14 +92,22 @@ class _Reading:
         # What came last tells whether it is the same output still: a job that was requeued begins it anew.
         digest = hashlib.sha256(self.last).hexdigest()
         stands = {"path": self.path, "offset": self.offset, "last": [len(self.last), digest]}
-        with self.session.exchange({**self.wanted.request, **stands}) as exchange:
-            self.begun = True
+        with self.session.exchange({**self.wanted.request, **stands}) as exchange, self._noted():
             while "result" not in (message := exchange.get()).fields:
                 self._take(str(message["path"]), int(message["offset"]), message.data)
             result: Mapping[str, Any] = message["result"]
             return result
 
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
+        except UnreachableError:
+            self.begun = True
+            raise
+
     def _take(self, path: str, offset: int, data: bytes) -> None:
+        self.begun = True
         self.write(path, data)
         goes_on = (path, offset) == (self.path, self.offset)
         self.last = ((self.last if goes_on else b"") + data)[-_LAST_BYTES:]

@@ -19,7 +19,7 @@ from hpctools.remote import own_keys
 from hpctools.remote.names import shown, shown_lines
 from hpctools.remote.own_keys import Offer, Ring
 from hpctools.remote.ssh_config import HostSettings
-from hpctools.remote.transport import CheckedTransport, LostConnection, NoKeyTaken, TurnedAway
+from hpctools.remote.transport import CheckedTransport, LostConnection, NoKeyTaken, NotSigned, TurnedAway
 
 _TRIES = 5
 """sshd hangs up after six (MaxAuthTries)."""
@@ -74,6 +74,7 @@ def authenticate(transport: CheckedTransport, settings: HostSettings, person: Pe
 
     Raises:
         NoKeyTaken: the host takes none of our keys, and nobody was asked for anything else.
+        NotSigned: the same, but for a key that did not sign.
         RemoteError: it takes none of what we have, or no more attempts.
         TurnedAway: it took it, and says why we may not come in all the same.
         LostConnection: the connection broke.
@@ -289,10 +290,10 @@ def _asked_here(transport: CheckedTransport, user: str, answer: _Answer) -> None
         raise failures[0]
 
 
-def _is_key_not_taken(tried: str) -> bool:
-    return (
-        tried not in (_QUESTIONS, _PASSWORD) and not tried.startswith(_THEN) and not tried.endswith(_UNSIGNED)
-    )
+def _kind_of_no(tried: Sequence[str]) -> type[RemoteError]:
+    if any(each in (_QUESTIONS, _PASSWORD) or each.startswith(_THEN) for each in tried):
+        return RemoteError
+    return NotSigned if any(each.endswith(_UNSIGNED) for each in tried) else NoKeyTaken
 
 
 def _refused(settings: HostSettings, tried: list[str]) -> RemoteError:
@@ -300,7 +301,7 @@ def _refused(settings: HostSettings, tried: list[str]) -> RemoteError:
         shown(", ".join(tried))
         or "no key: there is neither one in the agent nor in a file that ssh would take"
     )
-    return (NoKeyTaken if all(map(_is_key_not_taken, tried)) else RemoteError)(
+    return _kind_of_no(tried)(
         f"{settings.alias} does not let {settings.user} in with {what}",
         f"try `ssh {settings.alias}`; a key of a FIDO token has to be in the agent (ssh-add)",
     )

@@ -259,6 +259,7 @@ class Session:
     _connection: Connection | None = None
     _away: list[str] = field(default_factory=list)
     _sick: set[str] = field(default_factory=set)
+    _said: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def exchange(self, request: Mapping[str, Any]) -> Iterator[Exchange]:
@@ -314,12 +315,18 @@ class Session:
                 if self._sick >= set(self.nodes):
                     raise
                 named = error.node in error.message
-                self.tell(error.message if named else f"{error.node}: {error.message}")
+                self._tell_once(error.message if named else f"{error.node}: {error.message}")
+
+    def forgive(self) -> None:
+        """Ask nodes and keys again that failed: a folder may be mounted, an agent open by now."""
+        self._sick.clear()
+        self.road.person.unable.clear()
 
     def drop(self) -> None:
         """Hang up; the next request goes to another login node, if there is one."""
         if self._connection is not None:
             self._away.append(self._connection.settings.alias)
+            self._said.clear()
             self.close()
 
     def close(self) -> None:
@@ -351,8 +358,14 @@ class Session:
                 failures.append(error)
             self._away.append(node)
             if len(sound) > 1:
-                self.tell(_in_a_line(failures[-1]))
+                self._tell_once(_in_a_line(failures[-1]))
         raise _worst(failures)
+
+    def _tell_once(self, text: str) -> None:
+        """Tell of a node that is passed over, once for each connection that broke."""
+        if text not in self._said:
+            self._said.add(text)
+            self.tell(text)
 
 
 def _in_a_line(error: HpctoolsError) -> str:

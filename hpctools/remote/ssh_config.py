@@ -26,6 +26,10 @@ _USUAL: dict[str, list[str]] = {
 }
 
 
+class SshFailed(RemoteError):
+    """`ssh -G` did not tell its configuration: that may need names, which no network resolves."""
+
+
 @dataclass(frozen=True)
 class HostSettings:
     """How a host is reached.
@@ -84,6 +88,7 @@ def settings(host: str, user: str = "", config: Path | None = None) -> HostSetti
         config: another file than ~/.ssh/config and the machine's.
 
     Raises:
+        SshFailed: ssh does not tell it.
         RemoteError: the configuration cannot be understood.
     """
     stated = _asked(host, user, config) if shutil.which("ssh") else _read(host, config)
@@ -97,7 +102,7 @@ def _asked(host: str, user: str, config: Path | None) -> Stated:
         done = run(["ssh", *words, "-G", "--", host], timeout=_SECONDS)
     except CommandError as error:
         said = error.stderr_tail or str(error)
-        raise RemoteError(
+        raise SshFailed(
             f"ssh cannot read its configuration: {said}", f"see {config or '~/.ssh/config'}"
         ) from None
     found: dict[str, list[str]] = {}

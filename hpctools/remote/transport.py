@@ -46,6 +46,10 @@ class NoKeyTaken(RemoteError):
     """A host that takes none of our keys, and asked nobody: the homes with the keys may not be there."""
 
 
+class NotSigned(RemoteError):
+    """A host that would take a key of ours, which did not sign: its agent is locked, or its token waits."""
+
+
 class CheckedTransport(paramiko.Transport):  # type: ignore[misc]
     """A transport that asks for the host key algorithms it is given, certificates where they belong."""
 

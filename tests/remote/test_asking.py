@@ -12,9 +12,10 @@ import paramiko
 import pytest
 
 from hpctools.errors import RemoteError
+from hpctools.remote import identities
 from hpctools.remote.identities import Person, authenticate
 from hpctools.remote.ssh_config import HostSettings
-from hpctools.remote.transport import CheckedTransport, NoKeyTaken, handshake
+from hpctools.remote.transport import CheckedTransport, NoKeyTaken, NotSigned, handshake
 
 LOGIN = HostSettings("login1", "login1.uni.edu", 22, "me", agent="none")
 PASSWORD = "Password of me@login1: "
@@ -101,3 +102,19 @@ def test_who_was_asked_nothing_may_be_let_in_elsewhere(met: Met) -> None:
     with pytest.raises(RemoteError, match="with questions of the host") as caught:
         authenticate(met(Host("publickey,keyboard-interactive", "Code: ")), LOGIN, person)
     assert (isinstance(caught.value, NoKeyTaken), said) == (False, ["Code: "])
+
+
+@pytest.mark.parametrize(
+    ("tried", "kind"),
+    [
+        ([], NoKeyTaken),
+        (["id_ed25519"], NoKeyTaken),
+        (["id_ed25519_sk (agent), which did not sign", "id_ed25519"], NotSigned),
+        (["id_ed25519_sk (agent), which did not sign", "a password"], RemoteError),
+        (["id_ed25519", "then keyboard-interactive"], RemoteError),
+    ],
+)
+def test_a_key_that_did_not_sign_may_sign_later(tried: list[str], kind: type[RemoteError]) -> None:
+    """An agent was locked, or a token not touched; a wrong password stays one."""
+    found = identities._refused(LOGIN, tried)
+    assert (type(found), tried == [] or tried[0] in found.message) == (kind, True)

@@ -33,6 +33,8 @@ class Breaking:
 
     def sleep(self, seconds: float) -> None: ...
 
+    def forgive(self) -> None: ...
+
     def drop(self) -> None:
         self.left = 10**6
 
