@@ -19,6 +19,7 @@ from typing import Any
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError, UsageError
 from hpctools.remote.meter import Meter
 from hpctools.remote.names import inner_path, shown
+from hpctools.remote.patience import Patience, passes
 from hpctools.remote.session import Exchange, Session
 from hpctools.remote.settling import put_in_place, take_back
 from hpctools.remote.wire import CHUNK, Message
@@ -101,12 +102,13 @@ def fetch(wanted: Wanted, session: Session, done: Fetched, meter: Meter) -> None
         meter: shows how far it is.
 
     Raises:
-        UnreachableError: it broke off every time; what has come stays for the next time.
+        UnreachableError, TurnedAway, NoKeyTaken: it broke off, and was waited for in vain; what has come
+            stays for the next time.
         RemoteError: a file cannot be kept here.
         HpctoolsError: there is no such submission.
     """
     listed = session.again(lambda: _listed(session, wanted, done))
-    way = _Way(session, wanted, done, meter)
+    way = _Way(session, wanted, done, meter, Patience(session))
     way.left.extend(file for file in listed if not way.known(file))
     try:
         while way.left:
@@ -151,6 +153,7 @@ class _Way:
     """Files on their way here.
 
     Attributes:
+        patience: with a line that broke.
         left: what is still to come.
         progress: grows with all that comes.
     """
@@ -159,6 +162,7 @@ class _Way:
     wanted: Wanted
     done: Fetched
     meter: Meter
+    patience: Patience
     left: deque[_File] = field(default_factory=deque)
     progress: int = 0
 
@@ -185,12 +189,14 @@ class _Way:
         return True
 
     def go_on(self) -> None:
-        """Bring what is left; returns after all attempts that one request has, if they came to something."""
+        """Bring what is left; returns after all attempts that one request has, and a wait for the next."""
         before = self.progress
         try:
             self.session.again(self._attempt)
-        except UnreachableError:
-            if self.progress == before:
+        except HpctoolsError as error:  # the list has come, so the cluster was there
+            if self.progress != before:
+                self.patience.renew()
+            if not (passes(error) and self.patience.wait(error)):
                 raise
 
     def _attempt(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.remote.meter import Meter
+from hpctools.remote.patience import Patience, passes
 from hpctools.remote.session import Exchange, Refusal, Session
 from hpctools.remote.shipping import Shipment
 from hpctools.remote.transport import LostConnection
@@ -19,16 +20,25 @@ EAGER_BYTES = CHUNK
 """So much is sent unasked, which saves a round trip; of more the cluster first says what it has already."""
 
 
-class Unsure(UnreachableError):
-    """The request may have got through before something failed, with that failure's exit code."""
+class Unfinished(UnreachableError):
+    """The upload broke off before its end, with that failure's exit code: this command submitted nothing."""
+
+    said = "the upload is not complete, so nothing was submitted now"
+    again = "what has come there is kept"
 
     def __init__(self, cause: HpctoolsError, name: str) -> None:
-        again = f"give the same line with --submission {name}: it is submitted once"
+        again = f"give the same line with --submission {name}: {self.again}"
         super().__init__(
-            f"{cause.message}; it is not known whether it was submitted",
-            f"{cause.remedy}; {again}" if cause.remedy else again,
+            f"{cause.message}; {self.said}", f"{cause.remedy}; {again}" if cause.remedy else again
         )
         self.exit_code = cause.exit_code
+
+
+class Unsure(Unfinished):
+    """The whole request may have got through before something failed, with that failure's exit code."""
+
+    said = "it is not known whether it was submitted"
+    again = "it is submitted once"
 
 
 def send(
@@ -46,6 +56,7 @@ def send(
     Raises:
         Refusal: the cluster's hp-submit said no.
         Unsure: whether the job is there is not known.
+        Unfinished: a line broke while it was sent, and was waited for in vain.
         HpctoolsError: nothing was sent, or the cluster says what is wrong.
     """
     way = _Way(session, shipment, meter or Meter(), before_end)
@@ -54,9 +65,9 @@ def send(
     except Refusal:
         raise
     except HpctoolsError as error:
-        if way.broke and not shipment.request.get("trial"):
-            raise Unsure(error, shipment.id) from None
-        raise
+        if not way.broke or shipment.request.get("trial"):
+            raise
+        raise (Unsure if way.ended else Unfinished)(error, shipment.id) from None
     finally:
         way.meter.clear()
 
@@ -66,10 +77,11 @@ class _Way:
     """A shipment that is on its way.
 
     Attributes:
-        broke: a line broke on which the request had been sent. Before that nobody can have submitted it.
-        left: bytes that the cluster did not have when it was last asked; None: it was not asked yet.
-        ended: when all of it was sent first, Unix seconds. Before that nobody can have submitted it; from
-            then on the cluster is told, for another login node may see nothing of what this one did.
+        broke: a line broke on which the request was being sent: the cluster was there.
+        ended: when the end of the request was sent first, Unix seconds. Before that nobody can have submitted
+            it; from then on the cluster is told, for another login node may see nothing of what this one did.
+        left: bytes that the cluster does not have, by what it last said and what was sent since.
+        least: the fewest that were ever left. What was sent on a line that broke may be sent again.
     """
 
     session: Session
@@ -77,22 +89,27 @@ class _Way:
     meter: Meter
     before_end: Callable[[], None]
     broke: bool = False
-    left: int | None = None
     ended: float | None = None
+    left: int = 0
+    least: int = -1
 
     def go(self) -> Mapping[str, Any]:
-        """Send it, as often as it takes; a line that breaks gets all attempts anew once more has come."""
+        """Send it, as often as it takes; once a line broke it is waited for, anew whenever more was sent."""
+        patience, before = Patience(self.session), self.least
         while True:
-            before = self.shipment.size if self.left is None else self.left
             try:
                 return self.session.again(self.attempt)
-            except UnreachableError:
-                if self.left is None or self.left >= before:
+            except HpctoolsError as error:
+                if self.least != before:
+                    patience.renew()
+                before = self.least
+                if not (self.broke and passes(error) and patience.wait(error)):
                     raise
 
     def attempt(self) -> Mapping[str, Any]:
         """Send it once."""
         eager = self.shipment.size <= EAGER_BYTES
+        self.left = self.shipment.size
         request = {**self.shipment.request, "eager": eager, **self._again()}
         with self.session.exchange(request) as exchange, self._watched():
             if eager:
@@ -103,7 +120,7 @@ class _Way:
                     done: Mapping[str, Any] = answer["result"]
                     return done
                 needed = answer["need"]
-                self.left = self._bytes(needed)
+                self._is_left(self._bytes(needed))
             # It may have answered without reading to the end; the answer says more than the broken line.
             with contextlib.suppress(LostConnection):
                 self._send_files(exchange, needed)
@@ -130,11 +147,16 @@ class _Way:
             for data in self.shipment.files[index].read(offset):
                 exchange.put({"file": index, "offset": offset}, data)
                 offset += len(data)
+                self._is_left(self.left - len(data))
                 self.meter.add(len(data))
         if self.ended is None:
             self.before_end()
             self.ended = time.time()
         exchange.put({"end": True})
+
+    def _is_left(self, left: int) -> None:
+        self.left = left
+        self.least = left if self.least < 0 else min(self.least, left)
 
     def _bytes(self, needed: Sequence[Sequence[int]]) -> int:
         stated = self.shipment.request["files"]

@@ -76,6 +76,10 @@ class Served:
         submission.write(Record(NAME, "r", state="submitted", job_id=7))
         self.exchanges: list[Mapping[str, Any]] = []
         self.before_fetch: Callable[[], None] = lambda: None
+        self.slept: list[float] = []
+        self.sleep, self.tell = self.slept.append, print
+
+    def forgive(self) -> None: ...
 
     def again(self, attempt: Callable[[], Any]) -> Any:
         for _ in range(4):
@@ -395,10 +399,27 @@ def test_each_file_may_take_all_attempts_of_a_bad_line(served: Served, tmp_path:
 
 
 def test_a_line_on_which_nothing_comes_is_given_up(served: Served, tmp_path: Path) -> None:
+    """After a quarter of an hour: it was after twelve seconds without a network."""
     served.breaks = 0
     with pytest.raises(LostConnection):
         bring(served, tmp_path / "to")
-    assert len(served.exchanges) == 1 + 5
+    assert 880 < sum(served.slept) <= 900
+    assert len(served.exchanges) == 1 + 5 * (len(served.slept) + 1)
+
+
+def test_what_came_on_a_line_counts_when_it_is_away_afterwards(served: Served, tmp_path: Path) -> None:
+    """Something comes after each long wait."""
+    served.breaks = 0
+    served.again = lambda attempt: attempt()  # type: ignore[method-assign]
+    really, waits = served.sleep, iter(range(1000))
+
+    def sleep(seconds: float) -> None:
+        really(seconds)
+        served.breaks = 1500 if next(waits) % 50 == 40 else 0
+
+    served.sleep = sleep
+    assert bring(served, tmp_path / "to").new == ALL
+    assert sum(served.slept) > 900
 
 
 @pytest.mark.parametrize("old", [False, True])

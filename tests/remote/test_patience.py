@@ -15,7 +15,9 @@ from hpctools.remote.following import Wanted, follow
 from hpctools.remote.host_keys import UnknownHost, WrongHost
 from hpctools.remote.identities import Person
 from hpctools.remote.route import Road
+from hpctools.remote.sending import EAGER_BYTES, Unfinished, send
 from hpctools.remote.session import Session
+from hpctools.remote.shipping import LocalFile, Shipment
 from hpctools.remote.ssh_config import SshFailed
 from hpctools.remote.transport import NoKeyTaken, NotSigned
 from hpctools.remote.wire import Message
@@ -46,7 +48,7 @@ class Met(Scripted):
         try:
             with super().exchange(request) as found:
                 yield found
-        except HpctoolsError:
+        except NotSigned:
             self.road.person.unable.add(b"a key")
             raise
 
@@ -146,3 +148,53 @@ def test_nodes_that_are_passed_over_are_told_once_while_it_waits(monkeypatch: py
     with pytest.raises(UnreachableError):
         made._first()
     assert len(said) == 4
+
+
+class Upload(Line):
+    """An upload whose line takes some pieces, none of which arrives, and breaks."""
+
+    def __init__(self, pieces: int) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+
+    def get(self) -> Message:
+        return Message({"need": [[0, 0], [1, 0], [2, 0]]})
+
+    def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
+        self.pieces -= 1
+        if self.pieces < 0:
+            raise BROKE
+
+
+FILES = tuple(LocalFile(f"data{number}", None, b"x" * EAGER_BYTES) for number in range(3))
+UPLOAD = Shipment(NAME, {"op": "submit", "files": [{"size": EAGER_BYTES}] * 3}, FILES)
+
+
+@pytest.mark.parametrize("error", PASSING[:-1], ids=lambda error: type(error).__name__)
+def test_an_upload_waits_for_a_line_that_broke(error: HpctoolsError) -> None:
+    """After twelve seconds without a network it gave up."""
+    assert send(Met(Upload(0), *[error] * 14, Line(DONE)), UPLOAD) == DONE
+    with pytest.raises(type(error)):
+        send(Met(error), UPLOAD)
+    with pytest.raises(Unfinished, match="nothing was submitted now"):
+        send(Met(Upload(0), error), UPLOAD)
+
+
+def test_what_went_out_before_the_line_broke_counts() -> None:
+    """What is left was measured once, as a connection began."""
+    away = [AWAY] * 50
+    assert send(Met(Upload(0), *away, Upload(2), *away, Line(DONE)), UPLOAD) == DONE
+
+
+def test_what_went_out_is_counted_once() -> None:
+    """A line that takes some bytes and brings none is no progress, however often it does."""
+    away = [AWAY] * 50
+    with pytest.raises(Unfinished):
+        send(Met(Upload(2), *away, Upload(1), *away, Line(DONE)), UPLOAD)
+
+
+def test_what_the_cluster_says_of_an_upload_is_not_waited_for() -> None:
+    line = Met(Upload(0), HpctoolsError("there is no room for data", "free some"))
+    with pytest.raises(Unfinished, match="no room for data"):
+        send(line, UPLOAD)
+    assert len(line.asked) == 2
