@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import itertools
 import math
@@ -11,7 +10,7 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError, UsageError
 from hpctools.remote.meter import Meter
 from hpctools.remote.names import inner_path, shown
+from hpctools.remote.parts import Part, Unkept, refused
 from hpctools.remote.patience import Patience, passes
 from hpctools.remote.session import Exchange, Session
 from hpctools.remote.settling import put_in_place, take_back
@@ -31,6 +31,8 @@ _TOGETHER = 1000
 _REQUEST_BYTES = 1 << 20
 """Characters of paths in one request: the cluster takes no line of over 8 MiB, and JSON may make six bytes of
 one."""
+_PAST = 1 << 20
+"""Bytes that are sooner read past than asked for anew: each exchange starts a Python on the cluster."""
 _SAME_TIME = 0.001
 """Seconds; file systems round times."""
 
@@ -42,7 +44,7 @@ class Fetched:
     Attributes:
         new, present, other: brought; there already; another file is in the place of it.
         changed: it changed while it was brought: its job may still write it.
-        gone: the cluster could not read it any more, or list that folder, and why.
+        gone: the cluster could not read it any more, or list that folder, or it cannot be kept here, and why.
     """
 
     new: list[str] = field(default_factory=list)
@@ -237,23 +239,39 @@ class _Way:
         return asked
 
     def _bring(self, exchange: Exchange, asked: _Asked) -> bool:
-        """Receive one file; False when its failure has ended the exchange."""
+        """Receive one file; False when the exchange is of no more use for the others.
+
+        What of it cannot be kept here is read past, unless it is so much that a new exchange is sooner made.
+        """
         file, offset = asked.file, asked.offset
-        target, part = file.target(self.folder), file.part(self.folder)
-        _make_folder(self.folder, target.parent)
-        while "digest" not in (message := self._next(exchange, file)).fields:
-            if "failed" in message.fields:
-                self.done.gone[file.path] = shown(str(message["failed"]))
-                return not message.get("over")
-            if offset + len(message.data) > file.size:
-                raise RemoteError(
-                    f"the cluster sends more of {shown(file.path)} than it said", "fetch it again"
-                )
-            _append(part, offset, message.data)
-            offset += len(message.data)
-            self.progress += len(message.data)
-            self.meter.add(len(message.data))
-        self._keep(asked, str(message["digest"]))
+        self.done.gone.pop(file.path, None)  # of an attempt that broke off
+        with contextlib.closing(Part(file.part(self.folder))) as part:
+            kept = self._is_kept(file, _make_folder, self.folder, part.path.parent)
+            while "digest" not in (message := self._next(exchange, file)).fields:
+                if "failed" in message.fields:
+                    self.done.gone[file.path] = shown(str(message["failed"]))
+                    return not message.get("over")
+                if offset + len(message.data) > file.size:
+                    raise RemoteError(
+                        f"the cluster sends more of {shown(file.path)} than it said", "fetch it again"
+                    )
+                kept = kept and self._is_kept(file, part.append, offset, message.data)
+                offset += len(message.data)
+                self.progress += len(message.data)
+                self.meter.add(len(message.data))
+                if not kept and file.size - offset > _PAST:
+                    return False
+            if kept:
+                self._is_kept(file, self._keep, asked, part, str(message["digest"]))
+        return True
+
+    def _is_kept(self, file: _File, act: Callable[..., None], *words: Any) -> bool:
+        """Do something for a file; False, and noted, where this one cannot be kept here."""
+        try:
+            act(*words)
+        except Unkept as error:
+            self.done.gone[file.path] = str(error)
+            return False
         return True
 
     def _next(self, exchange: Exchange, file: _File) -> Message:
@@ -268,22 +286,22 @@ class _Way:
             raise RemoteError(f"the cluster sends nothing of {shown(file.path)}", "fetch it again")
         return message
 
-    def _keep(self, asked: _Asked, digest: str) -> None:
+    def _keep(self, asked: _Asked, part: Part, digest: str) -> None:
         file = asked.file
         target = file.target(self.folder)
         if not digest:  # the cluster saw it change; what has come stays, since most files only grow
             self.done.changed.append(file.path)
         elif asked.here:
             (self.done.present if _is(target, digest) else self.done.other).append(file.path)
-        elif self._settled(file, digest):
+        elif self._settled(file, part, digest):
             self.done.new.append(file.path)
         else:  # another hp-fetch may have brought it meanwhile, from the same part
             (self.done.present if _is(target, digest) else self.done.changed).append(file.path)
 
-    def _settled(self, file: _File, digest: str) -> bool:
+    def _settled(self, file: _File, part: Part, digest: str) -> bool:
         """Put what has come in its place; False where it is not what was sent, or is there by now."""
-        target, part = file.target(self.folder), file.part(self.folder)
-        whole = not file.size or _is(part, digest)
+        target = file.target(self.folder)
+        whole = not file.size or _is(part.path, digest)
         try:
             if whole:
                 _settle(part, target, file)
@@ -292,7 +310,7 @@ class _Way:
                 raise
             whole = False
         if not whole:
-            part.unlink(missing_ok=True)
+            part.path.unlink(missing_ok=True)
         return whole
 
 
@@ -300,47 +318,22 @@ def _make_folder(top: Path, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RemoteError(
-            f"cannot make {shown(str(folder))}: {error.strerror}", "name another place: --to"
-        ) from None
+        raise refused(f"cannot make {shown(str(folder))}", error) from None
     if top.resolve() not in (folder.resolve(), *folder.resolve().parents):
         raise RemoteError(f"{shown(str(folder))} is behind a link that leads elsewhere", "remove the link")
 
 
-def _append(part: Path, offset: int, data: bytes) -> None:
-    try:
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(descriptor, "wb") as file:
-            file.truncate(offset)
-            file.seek(offset)
-            file.write(data)
-    except OSError as error:
-        raise RemoteError(f"cannot write {shown(str(part))}: {error.strerror}", _remedy(error)) from None
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno == errno.ENAMETOOLONG:
-        return "this file system takes no such long names; name another place: --to"
-    if error.errno in (errno.EINVAL, errno.EILSEQ):  # FAT takes no name with a colon
-        return "this file system may not take such a name; name another place: --to"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free space here, and fetch again"
-    return "name another place: --to"
-
-
-def _settle(part: Path, target: Path, file: _File) -> None:
+def _settle(part: Part, target: Path, file: _File) -> None:
     try:
         if not file.size:
-            _append(part, 0, b"")  # what has come of it before it was emptied goes
+            part.append(0, b"")  # what has come of it before it was emptied goes
         if file.runs:
-            mode = part.stat().st_mode
-            part.chmod(mode | (mode & 0o444) >> 2)  # who may read it: the person's umask says
-        _date(part, file)
-        put_in_place(part, target)
+            mode = part.path.stat().st_mode
+            part.path.chmod(mode | (mode & 0o444) >> 2)  # who may read it: the person's umask says
+        _date(part.path, file)
+        put_in_place(part.path, target)
     except OSError as error:
-        raise RemoteError(
-            f"cannot make {shown(str(target))}: {error.strerror}", "nothing was overwritten"
-        ) from None
+        raise refused(f"cannot make {shown(str(target))}", error, "nothing was overwritten") from None
 
 
 def _date(part: Path, file: _File) -> None:
