@@ -44,7 +44,8 @@ class Fetched:
     Attributes:
         new, present, other: brought; there already; another file is in the place of it.
         changed: it changed while it was brought: its job may still write it.
-        gone: the cluster could not read it any more, or list that folder, or it cannot be kept here, and why.
+        gone: the cluster could not read it any more, or list that folder, or it cannot be kept here, and why;
+            or another hp-fetch is at it.
     """
 
     new: list[str] = field(default_factory=list)
@@ -301,6 +302,7 @@ class _Way:
     def _settled(self, file: _File, part: Part, digest: str) -> bool:
         """Put what has come in its place; False where it is not what was sent, or is there by now."""
         target = file.target(self.folder)
+        part.hold()
         whole = not file.size or _is(part.path, digest)
         try:
             if whole:

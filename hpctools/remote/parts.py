@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -42,7 +43,9 @@ def _remedy(error: OSError) -> str:
 
 
 class Part:
-    """What has come of a file.
+    """What has come of a file. From the first byte that is written no other hp-fetch writes it.
+
+    Where the file system knows no `flock`, two at once may spoil it; its digest tells.
 
     Args:
         path: where it is.
@@ -56,15 +59,29 @@ class Part:
         """Write what comes next; what was behind it goes.
 
         Raises:
-            Unkept: this file cannot be kept here.
+            Unkept: this file cannot be kept here, or another hp-fetch is at it.
             RemoteError: none can, as it seems.
         """
+        self.hold()
         try:
-            self._hold()
             os.ftruncate(self._descriptor, offset)
             while data:
                 written = os.pwrite(self._descriptor, data, offset)
                 offset, data = offset + written, data[written:]
+        except OSError as error:
+            raise refused(f"cannot write {shown(str(self.path))}", error) from None
+
+    def hold(self) -> None:
+        """Keep others away from it, and make it where it is not there.
+
+        Raises:
+            Unkept, RemoteError: as of `append`.
+        """
+        try:
+            while self._descriptor < 0:
+                self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                if not self._is_ours():  # who had it has put it in its place: it is no part any more
+                    self.close()
         except OSError as error:
             raise refused(f"cannot write {shown(str(self.path))}", error) from None
 
@@ -74,6 +91,16 @@ class Part:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _hold(self) -> None:
-        if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    def _is_ours(self) -> bool:
+        """Lock it; False where it has another name by now."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise Unkept("another hp-fetch is bringing it here", "fetch again when that is over") from None
+        except OSError:
+            return True  # no locks here
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self.path.lstat())
+        except FileNotFoundError:
+            return False

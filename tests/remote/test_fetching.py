@@ -9,12 +9,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from hpctools.errors import HpctoolsError, RemoteError
-from hpctools.remote import fetching, results, serving, wire
+from hpctools.remote import fetching, parts, results, serving, wire
 from hpctools.remote.fetching import PART, Fetched, Wanted, fetch
 from hpctools.remote.meter import Meter
 from hpctools.remote.sending import send
@@ -287,7 +288,12 @@ def test_of_a_file_that_was_emptied_nothing_stays(served: Served, tmp_path: Path
 def test_two_at_once_bring_what_there_is_and_say_so(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The other has put the file in its place meanwhile: the first said that it could not be made."""
+    """Without locks the other puts it in its place meanwhile: the first said that it could not be made."""
+
+    def no_lock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(parts, "fcntl", SimpleNamespace(flock=no_lock, LOCK_EX=2, LOCK_NB=4))
     patched = ("_is", "put_in_place")[when == "whole"]
     really, other = getattr(fetching, patched), Served(tmp_path)
     found: list[Fetched] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from hpctools.remote import fetching, settling
+from hpctools.remote.parts import Part
 from tests.remote.test_fetching import ALL, CONTENT, PART, Served, There, bring
 
 
@@ -106,3 +108,60 @@ def test_what_was_refused_comes_where_it_can_be_kept(tmp_path: Path, monkeypatch
     assert (again.new, again.gone) == (["model.pt"], {})
     assert (tmp_path / "to/model.pt").read_bytes() == CONTENT
     assert not (tmp_path / f"to/model.pt{PART}").exists()
+
+
+@pytest.mark.parametrize("come", [b"", b"0" * 400, b"0" * 1000], ids=["begun", "half", "whole"])
+def test_what_another_brings_is_left_to_it_and_the_others_come(
+    served: Served, tmp_path: Path, come: bytes
+) -> None:
+    """Each cut off what the other had written, and in the end removed it."""
+    (tmp_path / "to").mkdir()
+    other = Part(tmp_path / f"to/out0{PART}")
+    other.append(0, come)
+    done = bring(served, tmp_path / "to")
+    assert (done.new, list(done.gone)) == (ALL[1:], ["out0"])
+    assert done.gone["out0"] == "another hp-fetch is bringing it here; fetch again when that is over"
+    assert other.path.read_bytes() == come
+    other.append(len(come), b"0")
+    other.close()
+    other.path.write_bytes(come)
+    assert (bring(served, tmp_path / "to").new, other.path.exists()) == (["out0"], False)
+
+
+def test_two_at_once_bring_each_file_once(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins as the first one has a whole file that is not in its place yet."""
+    really, second = fetching.put_in_place, Served(tmp_path)
+    found: list[Any] = []
+
+    def meanwhile(part: Path, target: Path) -> None:
+        monkeypatch.setattr(fetching, "put_in_place", really)
+        found.append(bring(second, tmp_path / "to"))
+        really(part, target)
+
+    monkeypatch.setattr(fetching, "put_in_place", meanwhile)
+    done = bring(served, tmp_path / "to")
+    assert (done.new, done.present, done.gone) == (["out0"], ALL[1:], {})
+    assert (found[0].new, list(found[0].gone)) == (ALL[1:], ["out0"])
+    assert sorted(each.name for each in (tmp_path / "to").iterdir()) == ALL
+
+
+def test_what_was_put_in_its_place_meanwhile_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the opening of the part and the lock the other one has become ready."""
+    path, target = tmp_path / f"model.pt{PART}", tmp_path / "model.pt"
+    path.write_bytes(CONTENT)
+    really = fcntl.flock
+
+    def flock(descriptor: int, how: int) -> None:
+        if not target.exists():
+            path.rename(target)
+        really(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    part = Part(path)
+    part.append(0, b"mine")
+    part.close()
+    assert (target.read_bytes(), path.read_bytes()) == (CONTENT, b"mine")
