@@ -102,7 +102,8 @@ def elastic(cluster: Cluster, person: str, command: str) -> str:
 @pytest.mark.slow
 def test_the_first_loop_before_and_after(cluster: Cluster, person: str) -> None:
     """The job that grew on the way prints, to the last digit, the losses of one process."""
-    before, after, writing = loops(PAGE, FIRST)
+    before, after, each_epoch, writing = loops(PAGE, FIRST)
+    assert "if loader.replays:" in each_epoch  # its loop: tests/elastic/test_passes.py
     cluster.give(person, "plain.py", AROUND + PLAIN_MODEL + before)
     cluster.give(person, "train.py", "\n".join([AROUND + PLAIN_MODEL + after, "import os", writing]))
     assert len(re.findall(r"^loss \d\.\d{4}$", alone(cluster, person, "plain.py"), re.MULTILINE)) == 150
@@ -120,7 +121,8 @@ def test_the_first_loop_before_and_after(cluster: Cluster, person: str) -> None:
 @pytest.mark.slow
 def test_the_sharded_loop(cluster: Cluster, person: str) -> None:
     """Up to rounding, as the page says."""
-    (program,) = loops(SHARDED_PAGE, SHARDED)
+    program, each_epoch = loops(SHARDED_PAGE, SHARDED)
+    assert "if loader.replays:" in each_epoch  # its loop: tests/elastic/sharded/
     (reading,) = loops(SHARDED_PAGE, READING)  # a checkpoint of it: tests/elastic/test_export.py
     assert "dcp.load" in reading
     longer = re.sub(r"epochs=2|range\(2\)", lambda found: found[0].replace("2", "30"), program)
