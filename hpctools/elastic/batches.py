@@ -24,7 +24,7 @@ from hpctools.errors import ElasticError
 MARK_STEPS = 64
 """Every so many steps all workers tell each other where their streams stand."""
 MOST_EMPTY = 1000
-"""A loop that begins so many passes too many has no end."""
+"""A loop that begins so many passes once the training is complete has no end."""
 
 
 class Batches:
@@ -52,6 +52,7 @@ class Batches:
         self.cursor = Cursor()
         self.fill: Fill = one_at_least
         self.unchecked = False
+        self._too_many = 0
         self._source = source
         self._cut = cut
         self._group = LONE
@@ -75,26 +76,31 @@ class Batches:
         """Exchanges of all workers that lie behind."""
         return self.sampling.rounds(self.cursor)
 
-    def check_pass(self, number: int) -> None:
+    def check_pass(self, number: int, known: int) -> None:
         """Whether the loop may begin a pass; who resumes a complete training runs through empty ones.
 
         A few passes too many are told, and do not fail a training that is complete; without an end they would
-        go round for ever.
+        go round for ever. They are counted from its end on: a loop may have many short passes before.
+
+        Args:
+            number: of the pass, from 0.
+            known: the furthest that was known before; who resumes runs through all passes up to it.
 
         Raises:
-            ElasticError: all epochs are done, and `MOST_EMPTY` passes more.
+            ElasticError: the training is complete, and this is the `MOST_EMPTY`th pass too many.
         """
         epochs = self.sampling.epochs
-        if not self.is_over or number < epochs:
+        if not self.is_over or number < epochs or number <= known:
             return
+        self._too_many += 1
         what = (
             f"the loop begins pass {number + 1}, and the training of {epochs} epochs is complete "
             f"(step {self.cursor.step})"
         )
         remedy = "give the loader as many epochs= as the loop is to have, or end the loop after so many"
-        if number >= epochs + MOST_EMPTY:
+        if self._too_many >= MOST_EMPTY:
             raise ElasticError(what, remedy)
-        if number == epochs:
+        if self._too_many == 1:
             warnings.warn(f"{what}: it is empty; {remedy}", RuntimeWarning, stacklevel=3)
 
     def skip(self) -> None:

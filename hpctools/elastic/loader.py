@@ -228,13 +228,14 @@ class Loader(Held):
         """Our shards of the rest of one epoch, from the first on; those before we came are empty (`replays`).
 
         Raises:
-            ElasticError: `backward` was not called for a batch; the loop goes on long after all `epochs`;
+            ElasticError: `backward` was not called for a batch; a thousand passes after all `epochs`;
                 in the first pass or after a loss of all state, a checkpoint does not fit or cannot be read;
                 all streams are empty; a loading process has ended by itself, or was killed again and again.
             SystemExit: this worker's part has ended.
         """
+        known = self._passes.counted
         epoch = self._passes.begin()
-        self._batches.check_pass(epoch)
+        self._batches.check_pass(epoch, known)
         yield from self._pass(epoch)
         self._passes.end(epoch, goes_back=self._keeper is not None or not self._session.is_lone)
 

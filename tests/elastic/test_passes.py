@@ -15,6 +15,7 @@ from lone_training import Noisy
 from torch import nn
 
 from hpctools import elastic
+from hpctools.elastic import batches as batches_module
 from hpctools.elastic import passes as passes_module
 from hpctools.elastic.passes import UNKNOWN, Passes
 
@@ -351,9 +352,9 @@ def test_a_loop_without_an_end_is_refused_once_all_epochs_are_done() -> None:
             loader.backward(model(inputs).mean())
     with pytest.warns(RuntimeWarning, match=r"pass 3, and .* 2 epochs is complete \(step 4\): it is empty; "):
         assert list(loader) == []
-    for _ in range(999):
+    for _ in range(998):
         assert list(loader) == []
-    with pytest.raises(elastic.ElasticError, match=r"begins pass 1003, and .* complete \(step 4\); "):
+    with pytest.raises(elastic.ElasticError, match=r"begins pass 1002, and .* complete \(step 4\); "):
         next(iter(loader))
 
 
@@ -375,3 +376,31 @@ def test_a_training_that_was_complete_is_run_through_in_as_many_passes(
     assert replayed == [(2, False), (4, False), (4, True), (4, False)]  # code after the last is to come
     with pytest.warns(RuntimeWarning, match="begins pass 3"):
         assert list(loaders[1]) == []
+
+
+def test_a_loop_of_many_short_passes_is_told_once_when_its_training_is_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Passes that were left by `break` are none too many; who resumes runs through them without a word."""
+    monkeypatch.setattr(batches_module, "MOST_EMPTY", 3)
+    loaders: list[elastic.Loader] = []
+    for _ in range(2):
+        model = nn.Linear(6, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = elastic.Loader(model, optimizer, Noisy(16), batch_size=2, epochs=1, shards=2)
+        if loaders:
+            monkeypatch.setattr(loader, "_begin", partial(loader._load, loaders[0]._capture()))
+        loaders.append(loader)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for _ in range(8):
+                for _, inputs in loader:
+                    if loader.backward(model(inputs).mean()):
+                        break
+        assert loader.step == 8
+    for loader in loaders:
+        with pytest.warns(RuntimeWarning, match="and the training of 1 epochs is complete"):
+            assert list(loader) == []
+        assert list(loader) == []
+        with pytest.raises(elastic.ElasticError, match="begins pass 11,"):
+            next(iter(loader))
