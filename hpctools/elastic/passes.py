@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import pickle
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +32,7 @@ MOST_KEPT = 16
 MOST_BYTES = 64 << 20
 """Of tensors, in all that is noted: each snapshot, checkpoint and worker that joins takes them along."""
 SMALL_BYTES = 1 << 20
-"""Of tensors, in what is put back before each pass that is run through; what is larger only at last."""
+"""Of what is put back before each pass that is run through; what is larger is put back only at last."""
 UNKNOWN = "not noted"
 """Among what was noted of a pass, when it is not all."""
 WHOLE = "the whole state"
@@ -60,6 +61,7 @@ class Passes:
         self.only_looked = self.replays = False
         self._goes_back = True
         self._before_replay: Mapping[str, Values] | None = None
+        self._small: Mapping[str, Values] = {}  # of it
         self._at_end: Mapping[str, Mapping[str, int] | None] | None = None
         self._done: dict[int, dict[str, dict[str, Any]]] = {}  # by number of the pass
 
@@ -86,7 +88,8 @@ class Passes:
         self.replays = number < self.counted or number <= max(self._done, default=-1)
         if self.replays:
             if self._before_replay is None:
-                self._before_replay = self._copied(number)
+                self._before_replay = before = self._copied(number)
+                self._small = {name: values for name, values in before.items() if _is_small(values)}
         elif goes_back:
             self._at_end = {name: _digests(values) for name, values in self._values()}
 
@@ -115,16 +118,16 @@ class Passes:
         self.counted = int(state.get("passes", epoch))
         self._done |= copy.deepcopy(dict(state.get("between", {})))
         self._before_replay = self._at_end = None
+        self._small = {}
 
     def _undo(self, before: Mapping[str, Values], number: int) -> None:
         """Put back what the code after a pass that we run through has changed."""
         if number >= self.counted:
             self._put(before, whole=True)
-            self._before_replay = None
+            self._before_replay, self._small = None, {}
             self.catch_up(number)
             return
-        small = {name: values for name, values in before.items() if _size(values) <= SMALL_BYTES}
-        self._put(copy.deepcopy(small), whole=True)  # a scheduler goes on with the very values that it gets
+        self._put(copy.deepcopy(self._small), whole=True)  # a scheduler goes on with these very values
 
     def _note(self, number: int, before: Mapping[str, Mapping[str, int] | None]) -> None:
         """What the code after a pass has changed, and nothing else: steps change more, and are done again."""
@@ -235,6 +238,13 @@ def _pieces(value: Any) -> Iterator[bytes | memoryview]:
             yield from _pieces(each)
     else:
         yield repr(value).encode()
+
+
+def _is_small(values: Values) -> bool:
+    """Whether it is soon copied, with all that is no tensor; of what cannot be pickled nobody knows."""
+    with contextlib.suppress(Exception):  # an object of the training's own may be anything
+        return _size(values) <= SMALL_BYTES and len(pickle.dumps(values)) <= SMALL_BYTES
+    return False
 
 
 def _size(value: Any) -> int:

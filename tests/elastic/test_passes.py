@@ -267,9 +267,18 @@ def test_what_stands_after_passes_that_are_run_through_does_not_pile_up() -> Non
     assert (seen, scheduler.last_epoch) == ([7] * 6, 6)
 
 
-@pytest.mark.parametrize(("elements", "puts"), [(1, 3), (2 + passes_module.SMALL_BYTES // 4, 1)])
-def test_a_large_object_is_put_back_once(elements: int, puts: int) -> None:
-    """An average of weights would be copied in each of a thousand passes, all others waiting."""
+@pytest.mark.parametrize(
+    ("state", "puts"),
+    [
+        ({"mean": torch.zeros(1)}, 3),
+        ({"mean": torch.zeros(2 + passes_module.SMALL_BYTES // 4)}, 1),
+        ({"mean": torch.zeros(1), "seen": [[0.0] * 1000] * 3}, 3),
+        ({"mean": torch.zeros(1), "seen": [float(number) for number in range(1 << 17)]}, 1),
+        ({"mean": torch.zeros(1), "way": lambda: None}, 1),  # nobody knows how large it is
+    ],
+)
+def test_a_large_object_is_put_back_once(state: Any, puts: int) -> None:
+    """An average of weights, or a history, would be copied in each of many passes, all others waiting."""
 
     class Average(Holder):
         loads = 0
@@ -278,14 +287,14 @@ def test_a_large_object_is_put_back_once(elements: int, puts: int) -> None:
             super().load_state_dict(state)
             self.loads += 1
 
-    average = Average({"mean": torch.zeros(elements)})
+    average = Average(state)
     passes = Passes(lambda: {"average": average})
     for number in range(3):
         passes.begin()
         if number == 0:
             passes.restore({"passes": 3}, 3)
         passes.end(number)
-        average.state = {"mean": average.state["mean"] + 1}
+        average.state = {**average.state, "mean": average.state["mean"] + 1}
     passes.begin()
     assert (average.loads, float(average.state["mean"].sum())) == (puts, 0.0)
 
