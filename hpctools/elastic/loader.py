@@ -365,7 +365,6 @@ class Loader(Held):
     def _combine(self) -> bool:
         """Add up the pieces of all workers; False: a worker was lost, or there was nothing to add up."""
         self._parameters.check()
-        self._parameters.own.begin()
         self._sum.set_back()
         ready_for = self._session.ready_for
 
@@ -391,6 +390,7 @@ class Loader(Held):
         self._batches.draw(self._sampling.shards_of(self._batches.cursor))
         self._samples_done += totals.samples
         self._batches.passed(totals.samples)
+        self._parameters.own.begin(is_last=self._batches.is_over)
         self._metrics.step(self.step, self.loss, unscaled(self._norm, self._scaler))
 
     @property

@@ -6,7 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -223,3 +223,49 @@ def test_models_are_copied_saved_and_forgotten_as_before(mode: Any) -> None:
     gc.collect()
     assert gone() is None
     assert own() is not None  # the model's hooks have it
+
+
+def infinite(loader: elastic.Loader) -> Iterator[torch.Tensor]:
+    while True:
+        yield from loader
+
+
+def loader_of(model: nn.Module, optimizer: torch.optim.Optimizer, mode: Any) -> elastic.Loader:
+    return elastic.Loader(model, optimizer, DATA, batch_size=4, epochs=1, shards=1, mode=mode)
+
+
+@MODES
+def test_a_complete_training_leaves_the_model_to_a_script_that_keeps_its_iterator(mode: Any) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = loader_of(model, optimizer, mode)
+    batches = infinite(loader)
+    for _ in range(loader.total_steps or 0):
+        plainly(loader, model, optimizer, next(batches))
+    steps_by_itself(model, optimizer)
+    steps_by_itself(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert loader.step == 3
+
+
+@MODES
+def test_the_last_gradients_are_the_global_batchs_until_they_are_used(mode: Any) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = loader_of(model, optimizer, mode)
+    batches = infinite(loader)
+    for _ in range(2):
+        plainly(loader, model, optimizer, next(batches))
+    with pytest.raises(ElasticError, match="after a backward pass of the loop's own"):
+        evaluates_again(loader, model, optimizer, next(batches))
+
+
+@MODES
+def test_another_loaders_batches_are_its_own_also_where_an_iterator_is_kept(mode: Any) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    first, second = (loader_of(model, optimizer, mode) for _ in range(2))
+    batches = infinite(first)
+    plainly(first, model, optimizer, next(batches))
+    for inputs in second:
+        plainly(second, model, optimizer, inputs)
+    assert (first.step, second.step) == (1, 3)
