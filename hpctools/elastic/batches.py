@@ -12,7 +12,7 @@ from hpctools.elastic.containers import plain
 from hpctools.elastic.group import Group
 from hpctools.elastic.indexed import Indexed
 from hpctools.elastic.loading import Loading, LoadingHere, LoadingProcesses, Mark
-from hpctools.elastic.pieces import Cut, Fill, Piece, Step, one_at_least, practice
+from hpctools.elastic.pieces import Cut, Fill, Piece, Step, one_at_least
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.readable import check_readable
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
@@ -114,7 +114,7 @@ class Batches:
             ElasticError: all streams are empty, or what one says of its place cannot be read back.
         """
         if isinstance(self.sampling, Sampling):
-            piece = practice(self.sampling, self.cursor, 0)
+            piece = self._piece_for_practice()
             return piece, self._loading.load(piece).batch
         for shard in range(self.sampling.shards):
             low, high = self.sampling.slice_of(self.cursor, shard)
@@ -212,6 +212,14 @@ class Batches:
     def close(self) -> None:
         """The training is over: end the loading processes."""
         self._loading.close()
+
+    def _piece_for_practice(self) -> Piece:
+        """A shard; in fast mode about as much, but two samples of a batch that has them, for batch norms."""
+        low, high = self.sampling.batch(self.cursor)
+        world = max(1, min(self.sampling.shards, (high - low) // 2))
+        pieces = self._cut(self.cursor, world - 1, world)
+        largest = max(pieces, key=lambda piece: piece.high - piece.low)
+        return replace(largest, number=0, samples=0, is_practice=True)
 
     def _for_practice(self) -> Any:
         """A copy where there can be one: it is fed again and again, and the loop may change what it gets."""

@@ -6,6 +6,7 @@ import contextlib
 import operator
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from torch import nn
@@ -126,12 +127,12 @@ def summing_for(
     if mode == "exact" and microbatch is None:
         listen(model, note)
         if isinstance(sampling, Sampling):
-            warn_of_single_samples(model, sampling, smallest_shard(sampling))
+            warn_of_single_samples(model, sampling, partial(smallest_shard, sampling.shards))
         return ExactSum(FlatGradients(model)), by_shards(sampling)
     if mode == "fast" and microbatch is None and isinstance(sampling, StreamSampling):
         return FastSum(model, note), by_shards(sampling)
     if mode == "fast" and (microbatch is None or microbatch >= 1) and isinstance(sampling, Sampling):
-        warn_of_single_samples(model, sampling, smallest_block(sampling, _worlds(), microbatch))
+        warn_of_single_samples(model, sampling, partial(smallest_block, _worlds(), microbatch))
         return FastSum(model, note), by_blocks(sampling, microbatch)
     raise ElasticError(
         f"elastic.Loader: mode is {mode!r} and microbatch {microbatch}",

@@ -66,6 +66,54 @@ def test_enough_samples_are_nothing_to_be_said(samples: int, options: dict[str, 
     assert said_of(samples, normed(), **options) == []
 
 
+@pytest.mark.parametrize(
+    ("samples", "options", "full"),
+    [
+        (16, {"mode": "fast", "microbatch": 7}, 8),
+        (20, {"shards": 5}, 8),
+        (7, {"mode": "fast", "microbatch": 3}, 7),
+    ],
+)
+def test_full_batches_are_looked_at_too(samples: int, options: dict[str, Any], full: int) -> None:
+    """8 samples are a microbatch of 7, and one of a single sample."""
+    (said,) = said_of(samples, normed(), **options)
+    assert said.startswith(f"each full batch has {full} of {samples} samples")
+
+
+def practised(**options: Any) -> int:
+    """How many samples the batch for practice has; batch norms need two."""
+    model = normed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = elastic.Loader(model, optimizer, data(16), batch_size=8, epochs=1, **options)
+    piece, batch = loader._batches.rehearsal()
+    assert (len(batch), piece.number, piece.samples, piece.is_practice) == (
+        piece.high - piece.low,
+        0,
+        0,
+        True,
+    )
+    return len(batch)
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({"mode": "fast", "shards": 12}, 2),
+        ({"mode": "fast", "shards": 5}, 2),
+        ({"mode": "fast", "shards": 2}, 4),
+        ({"mode": "fast", "shards": 1, "microbatch": 3}, 3),
+        ({"shards": 2}, 4),
+        ({"shards": 3}, 3),
+        ({"shards": 4}, 2),
+    ],
+)
+def test_the_batch_for_practice_has_two_samples_where_a_worker_has(
+    options: dict[str, Any], size: int
+) -> None:
+    """In fast mode any number of shards is right, and each worker of a run failed before its first step."""
+    assert practised(**options) == size
+
+
 def test_nothing_is_said_without_a_batch_norm_that_counts() -> None:
     assert said_of(9, nn.Linear(3, 1), shards=2) == []
     assert said_of(9, normed().eval(), shards=2) == []
@@ -90,12 +138,11 @@ def test_a_sharded_model_is_told_too() -> None:
 def test_blocks_of_any_number_of_workers(
     samples: int, worlds: list[int], microbatch: int | None, smallest: int
 ) -> None:
-    sampling = Sampling(samples, 8, 3, 1, 0)
-    assert smallest_block(sampling, worlds, microbatch) == smallest
+    assert smallest_block(worlds, microbatch, Sampling(samples, 8, 3, 1, 0).last_batch) == smallest
 
 
 def test_shards_of_the_last_batch() -> None:
-    assert [smallest_shard(Sampling(samples, 8, 3, 1, 0)) for samples in (8, 14, 13, 9)] == [2, 2, 1, 1]
+    assert [smallest_shard(3, size) for size in (8, 6, 5, 1)] == [2, 2, 1, 1]
 
 
 def test_in_a_run_any_number_of_workers_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

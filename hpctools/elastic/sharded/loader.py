@@ -167,7 +167,7 @@ class ShardedLoader(Loader):
             self._shards.pretend(spec.min_nodes * spec.workers_per_node)
         self._renew()
         if isinstance(sampling := self._sampling, Sampling):
-            warn_of_single_samples(self.model, sampling, smallest_shard(sampling))
+            warn_of_single_samples(self.model, sampling, partial(smallest_shard, sampling.shards))
 
     @property
     def model(self) -> nn.Module:
