@@ -8,6 +8,7 @@ apart without a word. So each step compares what trains now with what did then.
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,9 @@ CHANGED = (
     "changes by the mean over the shards"
 )
 LOOKED_AT = 8
+"""Values at each end of a large parameter that does not train."""
+SMALL = 1 << 16
+"""Of a parameter with so many values all are looked at."""
 
 
 class Parameters:
@@ -107,15 +111,13 @@ class Parameters:
         if changed:
             warnings.warn(CHANGED.format(changed[0]), stacklevel=2)
 
-    def _frozen(self) -> dict[str, tuple[int, str]]:
-        """How often each parameter that does not train was changed in place, and its first values.
+    def _frozen(self) -> dict[str, int]:
+        """A checksum of each parameter that does not train; of a large one's ends, as all would take long.
 
-        Changes of its `.data` are not counted, so a few of its values are looked at; all would take long.
+        torch counts changes in place, but not those of `.data`, and also those that change no value.
         """
         named = zip(self._named, self._train, strict=True)
-        plain = [each for each, trains in named if not trains and _is_plain(each[1])]
-        first = {name: each.detach().reshape(-1)[:LOOKED_AT].tolist() for name, each in plain}
-        return {name: (each._version, repr(first[name])) for name, each in plain}
+        return {name: _digest(each) for (name, each), trains in named if not trains and _is_plain(each)}
 
     def look(self, step: int) -> None:
         """Before the next step begins: say it, once, when an optimizer used the gradients of this one alone.
@@ -165,8 +167,30 @@ def _is_some(gradient: torch.Tensor) -> bool:
 
 
 def _is_plain(parameter: torch.Tensor) -> bool:
-    """Whether it has values here that can be read: not sharded, quantized, on a disk or still to come."""
-    return not is_lazy(parameter) and not parameter.is_meta and type(parameter.data) is torch.Tensor
+    """Whether it has values here that can be read: not sharded, sparse, quantized or still to come."""
+    is_here = not is_lazy(parameter) and not parameter.is_meta and type(parameter.data) is torch.Tensor
+    return is_here and parameter.layout is torch.strided and not parameter.is_quantized
+
+
+def _digest(parameter: torch.Tensor) -> int:
+    whole = parameter.detach()
+    parts = [whole] if whole.numel() <= SMALL else [_end(whole), _end(whole, is_last=True)]
+    found = 0
+    for part in parts:
+        flat = part.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+        found = zlib.crc32(flat.view(torch.uint8).numpy().data, found)
+    return found
+
+
+def _end(tensor: torch.Tensor, *, is_last: bool = False) -> torch.Tensor:
+    """A view with its first or last values, in whatever order they lie: some more than `LOOKED_AT`."""
+    wanted = LOOKED_AT
+    for dim in reversed(range(tensor.ndim)):
+        size = tensor.shape[dim]
+        taken = min(size, wanted)
+        tensor = tensor.narrow(dim, size - taken if is_last else 0, taken)
+        wanted = -(-wanted // taken)
+    return tensor
 
 
 def _sizes(optimizer: torch.optim.Optimizer) -> list[int]:

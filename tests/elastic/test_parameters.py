@@ -13,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from hpctools import elastic
 from hpctools.elastic.group import Group
+from hpctools.elastic.parameters import _end
 from hpctools.elastic.sharded import process_group
 from hpctools.errors import ElasticError
 
@@ -212,6 +213,60 @@ def test_a_forward_pass_that_changes_what_does_not_train_is_told(follow: Any) ->
     (said,) = practise(Momentum(follow))
     assert said.startswith("the batch for practice has changed parameter key.weight")
     assert "when loader.backward has returned True" in said
+
+
+def first_of_many(key: torch.Tensor, query: torch.Tensor) -> None:
+    key.data.view(-1)[:1].add_(1.0)
+
+
+def last_of_many(key: torch.Tensor, query: torch.Tensor) -> None:
+    key.data[..., -1:].add_(1.0)
+
+
+def changes_nothing(key: torch.Tensor, query: torch.Tensor) -> None:
+    key.clamp_(-1e6, 1e6)
+
+
+def beside(frozen: torch.Tensor, follow: Callable[[torch.Tensor, torch.Tensor], Any]) -> nn.Module:
+    """A model with one parameter that does not train, and no others in the way."""
+    trained = Momentum(lambda key, query: None)
+    trained.frozen = nn.Parameter(frozen, requires_grad=False)
+    trained.update = lambda: follow(trained.frozen, trained.frozen)  # type: ignore[method-assign, arg-type]
+    return trained
+
+
+@pytest.mark.parametrize("shape", [(4,), (5, 2), (70_000,), (300, 300), (1, 1, 70_000, 1)])
+@pytest.mark.parametrize("follow", [first_of_many, last_of_many])
+def test_both_ends_of_a_parameter_are_looked_at(follow: Any, shape: tuple[int, ...]) -> None:
+    (said,) = practise(beside(torch.zeros(shape), follow))
+    assert "changed parameter frozen" in said
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32])
+def test_a_small_parameter_is_looked_at_everywhere(dtype: torch.dtype) -> None:
+    """Also where a sum stays as it is."""
+    frozen = torch.arange(100, dtype=dtype)
+    assert practise(beside(frozen, lambda key, _: key.copy_(key.flip(0)))) != []
+    assert practise(beside(frozen, lambda key, _: key[50].add_(1))) != []
+
+
+@pytest.mark.parametrize("shape", [(4,), (), (0, 3), (300, 300)])
+def test_a_change_in_place_that_changes_no_value_is_nothing_to_be_said(shape: tuple[int, ...]) -> None:
+    assert practise(beside(torch.ones(shape), changes_nothing)) == []
+
+
+def test_what_does_not_train_may_be_sparse_or_lie_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large one that does not lie in order no copy is made, which a GPU may have no room for."""
+    assert practise(beside(torch.eye(3).to_sparse(), lambda key, query: None)) == []
+    across = torch.zeros(1000, 2000).t()
+    copied = []
+    contiguous = torch.Tensor.contiguous
+    monkeypatch.setattr(
+        torch.Tensor, "contiguous", lambda each: (copied.append(each.numel()), contiguous(each))[1]
+    )
+    assert practise(beside(across, lambda key, query: None)) == []
+    assert 0 < max(copied) < 100
+    assert _end(across).data_ptr() == across.data_ptr()
 
 
 def test_buffers_may_change_and_frozen_parameters_may_be_used() -> None:
