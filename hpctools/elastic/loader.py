@@ -93,7 +93,7 @@ class Loader(Held):
         UnreachableError: the run's coordinator does not answer.
 
     In an elastic run, a worker that has to go (its node is wanted, or the run ends without it) leaves by
-    SystemExit from the loop. One shard is fed for practice before a worker joins: its gradients are dropped.
+    SystemExit from the loop. One batch is fed for practice before a worker joins: its gradients are dropped.
 
     Attributes:
         loss: of the last completed step, the mean over the global batch's samples, in the unit of the loss
