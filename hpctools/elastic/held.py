@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
@@ -37,6 +38,7 @@ class Held:
         self._batches = batches
         self._keeper: Keeper | None = None
         self._travels = False
+        self._told: set[str] = set()
         self._scaler: torch.amp.GradScaler | None = None
         self._metrics = Metrics()
         self._samples_done = 0
@@ -115,7 +117,7 @@ class Held:
             raise
         if restored is not None:
             try:
-                self._become(restored)
+                self._become(restored, saved=True)
             except (RuntimeError, ValueError, KeyError) as error:
                 raise ElasticError(
                     f"the newest checkpoint does not fit this training: {' '.join(str(error).split())}",
@@ -127,7 +129,7 @@ class Held:
         self._metrics.forget()
         earlier = self._keeper.roll_back(to_step, self._steps) if self._keeper is not None else None
         if earlier is not None:
-            self._become(earlier)
+            self._become(earlier, saved=True)
         self._skipped |= frozenset(skip)
         return self._steps <= to_step
 
@@ -157,11 +159,18 @@ class Held:
             self._batches.skip()
         self._passes.catch_up(self._batches.cursor.epoch)
 
-    def _become(self, state: Mapping[str, Any]) -> None:
+    def _become(self, state: Mapping[str, Any], *, saved: bool = False) -> None:
+        """Go on from a state.
+
+        Args:
+            saved: by a script that may have given its loader less to save: what it lacks stays as it is.
+        """
         model: object = self._stateful.get(MODEL)
+        lacking = self._lacking(state) if saved else ()
         for name, part in self._stateful.items():
-            if name in state or name != UNSAVED:  # checkpoints of earlier releases are without them
-                part.load_state_dict(state[name])
+            if name in lacking or (name == UNSAVED and name not in state):  # as earlier releases saved it
+                continue
+            part.load_state_dict(state[name])
             if isinstance(part, torch.optim.Optimizer) and isinstance(model, nn.Module):
                 keep_dtypes(part, state[name], model, state[MODEL])
                 keep_layouts(part)
@@ -170,6 +179,19 @@ class Held:
         self._samples_done = state["samples"]
         self._skipped |= frozenset(state["skipped"])
         self._passes.restore(state, self._batches.cursor.epoch)
+
+    def _lacking(self, state: Mapping[str, Any]) -> Sequence[str]:
+        """What we were given besides model and optimizer, and a checkpoint has not; it is told once each."""
+        needed = (MODEL, OPTIMIZER, UNSAVED)
+        lacking = [name for name in self._stateful if name not in state and name not in needed]
+        for name in (each for each in lacking if each not in self._told):
+            warnings.warn(
+                f"the checkpoint has no {name}: it is not changed, and goes on as the script has made it",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._told |= set(lacking)
+        return lacking
 
     def _replayed(self) -> Mapping[str, Stateful]:
         """What code between passes may change: not the model, whose steps are done in passes."""

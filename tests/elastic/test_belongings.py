@@ -42,7 +42,8 @@ class Training:
         self.folder = folder
 
     def loader(self, **given: Any) -> elastic.Loader:
-        saves = None if self.folder is None else elastic.Checkpoint(folder=str(self.folder))
+        every = {"every_seconds": 0, "every_steps": 1}
+        saves = None if self.folder is None else elastic.Checkpoint(folder=str(self.folder), **every)
         data = torch.utils.data.TensorDataset(torch.ones(8, 2))
         return elastic.Loader(
             self.model, self.optimizer, data, batch_size=4, epochs=1, checkpoint=saves, **given
@@ -91,6 +92,28 @@ def test_a_worker_says_so_in_its_batch_for_practice() -> None:
     Held._check_readable(loader, moves=True)
     with pytest.raises(ElasticError, match=NO_SCALER):
         loader._check_scaler(scaler_for())
+
+
+def test_a_checkpoint_may_be_older_than_what_is_in_state_since(tmp_path: Path) -> None:
+    """As of a release that did not ask for the scaler: what is new stays as built, and is named."""
+    first = Training(tmp_path)
+    first.step(earlier := first.loader())
+    assert next(iter(earlier)) is not None  # it is saved
+    assert earlier._keeper is not None
+    assert earlier._keeper._saver.wait(30)
+    again, scaler = Training(tmp_path), scaler_for()
+    scheduler = lr_scheduler.StepLR(again.optimizer, 3)
+    loader = again.loader(scheduler=scheduler, state={"scaler": scaler})
+    with pytest.warns(RuntimeWarning, match="the checkpoint has no ") as told:
+        again.step(loader, scaler)
+    assert [str(each.message).split(":")[0] for each in told] == [
+        "the checkpoint has no scheduler",
+        "the checkpoint has no state scaler",
+    ]
+    assert (loader.step, scaler.get_scale(), scheduler.last_epoch) == (2, 8.0, 0)
+    captured = {name: each for name, each in loader._capture().items() if name != "state scaler"}
+    with pytest.raises(KeyError, match="state scaler"):
+        loader._load(captured)  # of a worker with the same script
 
 
 def chained(optimizer: torch.optim.Optimizer) -> lr_scheduler.LRScheduler:

@@ -272,7 +272,7 @@ class ShardedLoader(Loader):
         """The shards were begun already; what was tracked since goes on as it was saved, too.
 
         Raises:
-            ElasticError: it was not saved.
+            ElasticError: what was saved does not fit it.
         """
         try:
             self._shards.read_again()
@@ -303,9 +303,9 @@ class ShardedLoader(Loader):
         """All state but model and optimizer."""
         return self._capture()
 
-    def _load_rest(self, state: Mapping[str, Any]) -> None:
-        """Become what another worker captured."""
-        self._become(state)
+    def _load_rest(self, state: Mapping[str, Any], *, saved: bool = False) -> None:
+        """Become what another worker captured, or was `saved`: that may lack what we have."""
+        self._become(state, saved=saved)
 
     def _run(self, work: Callable[[Group], None]) -> bool:
         def done(group: Group) -> bool:

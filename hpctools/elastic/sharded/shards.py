@@ -144,7 +144,7 @@ class Shards:
                 self.trained.optimizer.param_groups, plain["trained"]["groups"], strict=True
             ):
                 group.update({key: value for key, value in kept.items() if key != "params"})
-            self._rest._load_rest(plain["rest"])
+            self._rest._load_rest(plain["rest"], saved=True)
 
     def settled(self) -> None:
         """A step of the present generation is complete: what was before it is not needed any more."""
@@ -382,7 +382,7 @@ class Shards:
             state = plain["trained"]
             if not source.is_at(self._rest._cursor) or self._origin is None:
                 with fitting(source):
-                    self._rest._load_rest(plain["rest"])
+                    self._rest._load_rest(plain["rest"], saved=source.name == "checkpoint")
         with fitting(source):
             self._trained = put_together(fresh.trained, optimizer, fresh.rooms, state)
         self._group = fresh.group

@@ -34,8 +34,8 @@ class Rest(Protocol):
         """All of it."""
         ...
 
-    def _load_rest(self, state: Mapping[str, Any]) -> None:
-        """Become what another worker captured."""
+    def _load_rest(self, state: Mapping[str, Any], *, saved: bool = False) -> None:
+        """Become what another worker captured, or was `saved`: that may lack what we have."""
         ...
 
 
