@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
@@ -39,6 +40,7 @@ class Held:
         self._keeper: Keeper | None = None
         self._travels = False
         self._told: set[str] = set()
+        self._known_scalers: deque[torch.amp.GradScaler] = deque(maxlen=8)
         self._scaler: torch.amp.GradScaler | None = None
         self._metrics = Metrics()
         self._samples_done = 0
@@ -93,8 +95,9 @@ class Held:
         Raises:
             ElasticError: it is not.
         """
-        if self._travels and scaler is not None and scaler is not self._scaler:
+        if self._travels and scaler is not None and all(each is not scaler for each in self._known_scalers):
             check_scaler(scaler, self._stateful.values())
+            self._known_scalers.append(scaler)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         """Become what another worker captured."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hpctools.elastic.held import Held
 from hpctools.errors import ElasticError
 
 NO_SCALER = r"scaler that does not move .*; give the loader state=\{'scaler': scaler\}"
-NO_SCHEDULER = "a scheduler changes the optimizer's learning rate, and does not move"
+NO_SCHEDULER = "a scheduler was made over the optimizer, and the loader has none: where it is in use"
 
 
 class Wrapper:
@@ -31,6 +32,29 @@ class Wrapper:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.parts["inner"][0].load_state_dict(state["inner"])
+
+
+class Slotted:
+    """It has its scaler in no `__dict__`."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"all": [{"scaler": self.inner.state_dict()}]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state["all"][0]["scaler"])
+
+
+def in_a_closure(inner: Any) -> Any:
+    """An object that only has two functions."""
+    return SimpleNamespace(
+        state_dict=lambda: {"precision": inner.state_dict()},
+        load_state_dict=lambda state: inner.load_state_dict(state["precision"]),
+    )
 
 
 class Training:
@@ -74,10 +98,34 @@ def test_a_second_scaler_is_found_later(tmp_path: Path) -> None:
         training.step(loader, scaler_for())
 
 
-@pytest.mark.parametrize("wrapped", [lambda scaler: scaler, Wrapper])
+@pytest.mark.parametrize("wrapped", [lambda scaler: scaler, Wrapper, Slotted, in_a_closure])
 def test_a_scaler_that_is_saved_is_none(tmp_path: Path, wrapped: Callable[[Any], Any]) -> None:
     training, scaler = Training(tmp_path), scaler_for()
+    before = scaler.state_dict()
     training.step(training.loader(state={"mine": wrapped(scaler)}), scaler)
+    assert scaler.state_dict() == before
+
+
+@pytest.mark.parametrize("wrapped", [Wrapper, Slotted, in_a_closure])
+def test_another_one_s_state_is_not_taken_for_it(tmp_path: Path, wrapped: Callable[[Any], Any]) -> None:
+    """Though it is the same at the beginning."""
+    training, scaler = Training(tmp_path), scaler_for()
+    with pytest.raises(ElasticError, match=NO_SCALER):
+        training.step(training.loader(state={"mine": wrapped(scaler_for())}), scaler)
+    assert scaler.get_growth_interval() == scaler_for().get_growth_interval()
+
+
+def test_two_scalers_in_turn_are_looked_for_once_each(tmp_path: Path) -> None:
+    """A look goes through the whole state."""
+    training, scalers, looks = Training(tmp_path), (scaler_for(), scaler_for()), []
+    held = Slotted(SimpleNamespace(state_dict=lambda: looks.append(1) or [s.state_dict() for s in scalers]))
+    loader = training.loader(state={"mine": held})
+    Held._check_readable(loader, moves=True)
+    counts = []
+    for scaler in scalers * 3:
+        loader._check_scaler(scaler)
+        counts.append(len(looks))
+    assert counts[1:] == [counts[1]] * 5
 
 
 def test_a_scaler_that_is_switched_off_or_saved_by_nobody_needs_no_state(tmp_path: Path) -> None:

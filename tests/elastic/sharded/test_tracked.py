@@ -95,7 +95,7 @@ def test_what_another_worker_captured_has_to_be_whole(tmp_path: Path) -> None:
 def test_a_scheduler_or_a_scaler_that_is_not_tracked_is_told(tmp_path: Path) -> None:
     training = Training(tmp_path)
     del training.loader._stateful["state scheduler"]
-    with pytest.warns(RuntimeWarning, match=r"does not move .* loader\.track\('scheduler', scheduler\)"):
+    with pytest.warns(RuntimeWarning, match=r"the loader has none.* loader\.track\('scheduler', scheduler\)"):
         inputs = next(iter(training.loader))
     with pytest.raises(ElasticError, match=r"give the loader state=\{'scaler'"):
         training.loader.backward(training.loader.model(inputs).mean(), torch.amp.GradScaler("cpu"))
