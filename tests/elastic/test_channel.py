@@ -84,6 +84,49 @@ def test_sigterm_is_noted_by_the_worker_and_means_what_it_did_to_what_it_forks(
     assert done.stdout == f"{{{code}}} True\n", done.stderr
 
 
+RAISES = """
+import functools, os, signal, _thread
+{imports}
+def stops(*_):
+    raise KeyError("of the script's handler")
+signal.signal(signal.SIGUSR1, stops)
+arrives = functools.partial(_thread.interrupt_main, signal.SIGUSR1)
+masks = signal.pthread_sigmask
+def blocks(how, signals):
+    before = masks(how, signals)
+    if how == signal.SIG_BLOCK and signals:
+        signal.raise_signal(signal.SIGUSR1)
+    return before
+{before}
+{notes}
+{after}
+for _ in range(2):
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+print(signal.SIGTERM in masks(signal.SIG_BLOCK, []))
+"""
+ARRIVES = [
+    ("", "signal.pthread_sigmask = blocks"),
+    ("os.register_at_fork(after_in_parent=arrives)", ""),
+    ("", "os.register_at_fork(before=arrives)"),
+]
+IMPORTS = "from hpctools.elastic.channel import Termination\nfrom hpctools.elastic.restart import events"
+NOTES = ["Termination()", "events._let_forked_die(events.Slot.create(events.Path({path!r})))"]
+
+
+@pytest.mark.parametrize("notes", NOTES, ids=["channel", "restart"])
+@pytest.mark.parametrize(("before", "after"), ARRIVES, ids=["held", "let go", "before"])
+def test_a_handler_that_raises_while_the_script_forks_leaves_sigterm_as_it_is(
+    tmp_path: Path, notes: str, before: str, after: str
+) -> None:
+    """It stayed blocked in the worker, which then never heard that it has to go."""
+    words = {"notes": notes.format(path=str(tmp_path / "slot")), "before": before, "after": after}
+    program = [sys.executable, "-c", RAISES.format(imports=IMPORTS, **words)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert done.stdout == "False\n", done.stderr
+
+
 def test_a_status_that_cannot_be_read_just_now_ends_no_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

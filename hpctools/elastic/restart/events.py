@@ -253,10 +253,16 @@ def _let_forked_die(slot: Slot) -> None:
     forking = threading.local()
 
     def hold() -> None:
-        forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        # Read first, kept before: a handler of the script's may run, and raise, as soon as it is blocked.
+        forking.mask = mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        forking.mask = mask  # such a handler may also have forked
 
     def release() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
+        mask = getattr(forking, "mask", None)
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            forking.mask = None
 
     def give_back() -> None:
         if signal.getsignal(signal.SIGTERM) == slot.note_term:
@@ -264,6 +270,7 @@ def _let_forked_die(slot: Slot) -> None:
         release()
 
     os.register_at_fork(before=hold, after_in_parent=release, after_in_child=give_back)
+    os.register_at_fork(after_in_parent=release)  # again: a handler may raise before the first has begun
 
 
 _listener = _Listener()
