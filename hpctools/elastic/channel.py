@@ -191,7 +191,9 @@ class Termination:
 def _give_back_to_forked(handler: Callable[..., None], former: Any) -> None:
     """SIGTERM means to processes that we fork what it did before `handler`, also one that comes at once.
 
-    As `restart.events` does, which has to work alone.
+    So Slurm's ends them, too: a handler in Python is not told who sent a signal, and a thread that is has no
+    place in what others fork. docs/elastic.md has one for scripts. As `restart.events` does, which has to
+    work alone.
     """
     forking = threading.local()
 

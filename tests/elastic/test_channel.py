@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +84,43 @@ def test_sigterm_is_noted_by_the_worker_and_means_what_it_did_to_what_it_forks(
     program = [sys.executable, "-c", FORKS.format(before=before)]
     done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert done.stdout == f"{{{code}}} True\n", done.stderr
+
+
+HELPERS = """
+import multiprocessing, os, signal, subprocess, sys, threading, time
+from multiprocessing.managers import SyncManager
+from hpctools.elastic.channel import Termination
+termination = Termination()
+multiprocessing.set_start_method("fork")
+all_here = multiprocessing.Barrier(9)
+def meets(seconds):
+    all_here.wait()
+    time.sleep(seconds)
+{page}
+manager = SyncManager()
+manager.start(end_with_parent)
+pool.map_async(meets, [0] * 8, 1)
+all_here.wait()
+of_slurm = [os.getpid(), manager._process.pid, *(each.pid for each in pool._pool)]
+subprocess.run(["kill", *map(str, of_slurm)], check=True)
+print(termination.requested, sorted(pool.map(abs, range(-3, 0))), list(manager.list([7])))
+assert [each.pid for each in pool._pool] == of_slurm[2:]
+pool.map_async(meets, [60] * 8, 1)
+all_here.wait()
+pool.terminate()
+pool.join()
+manager.shutdown()
+print("ended")
+"""
+
+
+def test_helpers_that_are_made_as_the_page_says_outlive_slurm_s_sigterm_and_not_their_parent_s() -> None:
+    """The signal comes from another process; all helpers are busy when they are ended."""
+    page = (Path(__file__).parents[2] / "docs" / "elastic.md").read_text()
+    (block,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "sigwaitinfo" in each]
+    program = [sys.executable, "-c", HELPERS.format(page=textwrap.dedent(f"  {block.lstrip()}"))]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=LIMIT)
+    assert done.stdout == "True [1, 2, 3] [7]\nended\n", done.stderr
 
 
 RAISES = """
