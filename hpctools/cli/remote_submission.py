@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,12 +53,10 @@ def submit_remotely(wish: Wish, cwd: Path, standard_input: Callable[[], bytes | 
     with session(cluster, "hp-submit") as open_session:
         if shipment.request["trial"]:
             return _show_trial(_sent(open_session, shipment, wish))
-        if wish.submission:
-            told = {**shipment.request, **diary.earlier(os.environ, shipment.id)}
-            shipment = replace(shipment, request=told)
+        before = diary.earlier(os.environ, shipment.id) if wish.submission else diary.NEVER
         note = partial(diary.note, os.environ, shipment.id, cluster.name)
         note()
-        result = _sent(open_session, shipment, wish, partial(note, whole=True))
+        result = _sent(open_session, shipment, wish, partial(note, whole=True), before)
         _tell_surely(result, "json" in flags, _options(wish))
         if not wish.follow:
             return 0
@@ -70,14 +67,18 @@ def submit_remotely(wish: Wish, cwd: Path, standard_input: Callable[[], bytes | 
 
 
 def _sent(
-    open_session: Session, shipment: Shipment, wish: Wish, before_end: Callable[[], None] = lambda: None
+    open_session: Session,
+    shipment: Shipment,
+    wish: Wish,
+    before_end: Callable[[], None] = lambda: None,
+    earlier: diary.Earlier = diary.NEVER,
 ) -> Mapping[str, Any]:
     from hpctools.remote.sending import send
 
     meter = Meter(sys.stderr, "hp-submit")
     open_session.tell = meter.aside(open_session.tell)
     try:
-        return send(open_session, shipment, meter, before_end)
+        return send(open_session, shipment, meter, before_end, earlier)
     except KeyboardInterrupt:
         if not shipment.request["trial"]:
             tell("hp-submit")(

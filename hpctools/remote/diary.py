@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -50,23 +51,37 @@ def cluster_of(environment: Mapping[str, str], name: str) -> str:
     return found[-1] if found else ""
 
 
-def earlier(environment: Mapping[str, str], name: str) -> dict[str, Any]:
-    """What a cluster is told of earlier attempts with an id that a person repeats.
+@dataclass(frozen=True)
+class Earlier:
+    """What is known of earlier attempts with an id.
 
-    `again`: it may have been submitted; `age`: so many seconds ago at most, left out of an id that is not
-    known here: it is a person's own, or another laptop's. Nothing of what was never sent to its end. An older
-    release noted only when it began.
+    Attributes:
+        again: it may have been submitted.
+        since: no earlier than then, Unix seconds; None where that is not known.
+    """
+
+    again: bool = False
+    since: float | None = None
+
+
+NEVER = Earlier()
+"""It was never sent to its end."""
+
+
+def earlier(environment: Mapping[str, str], name: str) -> Earlier:
+    """What is known of earlier attempts with an id that a person repeats.
+
+    When they were is not known of an id that is not here: it is a person's own, or another laptop's. Nothing
+    of what was never sent to its end. An older release noted only when it began.
     """
     lines = list(_lines(environment, name))
     whole = [said for said in lines if said.get("whole", True)]
     if lines and not whole:
-        return {}
+        return NEVER
     try:
-        begun = datetime.fromisoformat(whole[0]["time"])
-        age = (datetime.now(timezone.utc) - begun).total_seconds()
+        return Earlier(True, datetime.fromisoformat(whole[0]["time"]).timestamp())
     except (IndexError, KeyError, ValueError, TypeError):
-        return {"again": True}
-    return {"again": True, "age": max(0.0, age)}
+        return Earlier(True)
 
 
 def _lines(environment: Mapping[str, str], name: str) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpctools.errors import HpctoolsError, UnreachableError
+from hpctools.remote.diary import NEVER, Earlier
 from hpctools.remote.meter import Meter
 from hpctools.remote.patience import Patience, passes
 from hpctools.remote.session import Exchange, Refusal, Session
@@ -46,12 +47,14 @@ def send(
     shipment: Shipment,
     meter: Meter | None = None,
     before_end: Callable[[], None] = lambda: None,
+    earlier: Earlier = NEVER,
 ) -> Mapping[str, Any]:
     """Submit; returns what the cluster says of it.
 
     Args:
         meter: shows how far the files are.
         before_end: called before the first message after which it may be submitted.
+        earlier: what is known of earlier commands with the same id.
 
     Raises:
         Refusal: the cluster's hp-submit said no.
@@ -59,7 +62,7 @@ def send(
         Unfinished: a line broke while it was sent, and was waited for in vain.
         HpctoolsError: nothing was sent, or the cluster says what is wrong.
     """
-    way = _Way(session, shipment, meter or Meter(), before_end)
+    way = _Way(session, shipment, meter or Meter(), before_end, earlier)
     try:
         return way.go()
     except Refusal:
@@ -88,6 +91,7 @@ class _Way:
     shipment: Shipment
     meter: Meter
     before_end: Callable[[], None]
+    earlier: Earlier = NEVER
     broke: bool = False
     ended: float | None = None
     left: int = 0
@@ -127,9 +131,12 @@ class _Way:
             return exchange.result()
 
     def _again(self) -> Mapping[str, Any]:
-        if self.ended is None or "again" in self.shipment.request:
+        """What the cluster is told of what may have been submitted; how long ago as of now: days may lie
+        between two attempts."""
+        if self.ended is None and not self.earlier.again:
             return {}
-        return {"again": True, "age": max(0.0, time.time() - self.ended)}
+        since = self.ended if self.earlier.since is None else self.earlier.since
+        return {"again": True} if since is None else {"again": True, "age": max(0.0, time.time() - since)}
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -35,14 +37,16 @@ def test_where_it_cannot_be_written_it_is_said_what_to_do(tmp_path: Path) -> Non
 def test_what_was_never_sent_to_its_end_is_nowhere(tmp_path: Path) -> None:
     """Else the cluster is told how long ago it may have been submitted, where that is known."""
     environment = {"XDG_STATE_HOME": str(tmp_path)}
-    assert diary.earlier(environment, ONE) == {"again": True}, "another laptop may have sent it"
+    assert diary.earlier(environment, ONE) == diary.Earlier(True), "another laptop may have sent it"
     diary.note(environment, ONE, "uni")
     diary.note(environment, TWO, "uni", whole=True)
-    assert diary.earlier(environment, ONE) == {}
+    assert diary.earlier(environment, ONE) == diary.NEVER
     diary.note(environment, ONE, "uni", whole=True)
     said = diary.earlier(environment, ONE)
-    assert (said["again"], 0 <= said["age"] < 600) == (True, True)
+    assert said.again
+    assert said.since == pytest.approx(time.time(), abs=600)
     older = {"id": THREE, "cluster": "uni", "time": "2026-01-01T00:00:00+00:00"}
     with diary.place(environment).open("a") as file:
         file.write(json.dumps(older) + "\n")
-    assert diary.earlier(environment, THREE)["age"] > 86400, "an older release did not note the end"
+    begun = datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp()
+    assert diary.earlier(environment, THREE) == diary.Earlier(True, begun), "older releases noted no end"

@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,8 +13,9 @@ import paramiko
 import pytest
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
-from hpctools.remote import identities, session, wire
+from hpctools.remote import identities, sending, session, wire
 from hpctools.remote.clusters import Cluster
+from hpctools.remote.diary import Earlier
 from hpctools.remote.following import Wanted, follow
 from hpctools.remote.host_keys import UnknownHost, WrongHost
 from hpctools.remote.identities import Person
@@ -147,20 +147,30 @@ def test_a_sick_node_is_passed_over_as_long_as_there_is_another() -> None:
 def test_the_cluster_is_told_that_all_of_it_was_sent_before() -> None:
     """Another login node may not see what the first one did. Before its end nobody can have submitted it."""
 
-    class Cut(Line):
-        """A line that takes all, and breaks before the answer."""
-
-        def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None: ...
-
-    session = Scripted(AWAY_IN_THE_FILES, Cut(None), Line(DONE))
+    session = Scripted(AWAY_IN_THE_FILES, Line(None, whole=True), Line(DONE))
     sent: list[int] = []
     assert send(session, SHIPMENT, before_end=lambda: sent.append(len(session.asked))) == DONE
     assert [request.get("again") for request in session.asked] == [None, None, True]
     assert 0 <= session.asked[2]["age"] < 600
     assert sent == [2], "it is noted once"
-    repeated = Scripted(Line(DONE))
-    send(repeated, replace(SHIPMENT, request={**SHIPMENT.request, "again": True}))
-    assert repeated.asked[0]["again"] is True
+
+
+@pytest.mark.parametrize(
+    ("earlier", "ages"),
+    [(Earlier(True), [None, 172800.0]), (Earlier(True, 1000.0 - 60), [60.0, 172860.0])],
+    ids=["a person's own id", "repeated"],
+)
+def test_how_long_ago_it_was_is_told_as_of_each_attempt(
+    monkeypatch: pytest.MonkeyPatch, earlier: Earlier, ages: list[float | None]
+) -> None:
+    """Two days of a closed lid lie between. Without an age a node of another home looks once, and submits."""
+    clock = [1000.0]
+    monkeypatch.setattr(sending, "time", SimpleNamespace(time=lambda: clock[0]))
+    session = Scripted(Line(None, whole=True), Line(DONE))
+    session.sleep = lambda seconds: clock.append(clock.pop() + (172800.0 if seconds else 0.0))
+    assert send(session, SHIPMENT, earlier=earlier) == DONE
+    assert [request["again"] for request in session.asked] == [True, True]
+    assert [request.get("age") for request in session.asked] == ages
 
 
 def test_a_trial_that_is_tried_again_is_another_one() -> None:
