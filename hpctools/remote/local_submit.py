@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from hpctools.errors import HpctoolsError, RemoteError
-from hpctools.remote import own_name
+from hpctools.remote import own_name, submissions
 from hpctools.remote.once import Answer, Job
+from hpctools.remote.run_names import is_fitting, pattern
 from hpctools.remote.submissions import Record, Submission
 from hpctools.slurm.run import KEPT, SUBMITTING
 from hpctools.submit import suffix
@@ -173,7 +174,20 @@ def _run_folders(record: Record) -> list[Path]:
     root = runs_root()
     if not record.suffix or not root.is_dir():
         return []
-    return sorted(each for each in root.iterdir() if re.search(rf"-{record.suffix}(_\d+)?$", each.name))
+    found = [each for each in root.iterdir() if is_fitting(record, each.name)]
+    theirs = _of_others(record) if found else frozenset()
+    return sorted(each for each in found if _group(each.name) not in theirs)
+
+
+def _of_others(record: Record) -> frozenset[str]:
+    """Runs that other submissions made: an id of a person's own may end as another one's does."""
+    every = submissions.every(os.environ)
+    return frozenset(each.run for _, each in every if each.run and each.id != record.id)
+
+
+def _group(run: str) -> str:
+    """A run's id without an array's index."""
+    return re.sub(r"_\d+$", "", run)
 
 
 def _job_of_runs(folders: Sequence[Path]) -> Job | None:
@@ -183,7 +197,7 @@ def _job_of_runs(folders: Sequence[Path]) -> Job | None:
     ids = [job for job in first if job]
     if len(ids) < len(folders):
         return None
-    return Job(min(ids), re.sub(r"_\d+$", "", folders[0].name))
+    return Job(min(ids), _group(folders[0].name))
 
 
 def _run_elsewhere(record: Record, age: float) -> Job | None:
@@ -193,8 +207,10 @@ def _run_elsewhere(record: Record, age: float) -> Job | None:
 
     if not record.suffix:
         return None
-    runs = scripts.runs_from(runs_root(), record.suffix, own_name.by_uid(), age)
-    return Job(min(runs), re.sub(r"_\d+$", "", runs[min(runs)])) if runs else None
+    runs = scripts.runs_from(runs_root(), pattern(record), own_name.by_uid(), age)
+    theirs = _of_others(record) if runs else frozenset()
+    ours = {job: _group(run) for job, run in runs.items() if _group(run) not in theirs}
+    return Job(min(ours), ours[min(ours)]) if ours else None
 
 
 def _noted(folder: Path) -> int | None:

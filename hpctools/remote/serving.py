@@ -28,6 +28,7 @@ from hpctools.remote.lookup import lookup, with_job
 from hpctools.remote.names import RECORD_FOLDER, inner_path, is_id
 from hpctools.remote.once import Once, Refused, command_words
 from hpctools.remote.receiving import Reception, read_offers
+from hpctools.remote.run_names import with_runs
 from hpctools.remote.submissions import NoFolder, Record, Submission, as_json
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 
@@ -188,7 +189,7 @@ def _submit(request: Message, wire: Wire, programs: Programs) -> Mapping[str, An
     path = str(submission.folder / inner_path(script)) if script else ""
     line = command_words(words, path, _words(request, "arguments"), _words(request, "command"))
     slurm = HereSlurm(submission, programs.submit, tuple(line))
-    wanted = Record(name, _digest(request), script=path, suffix=name.rpartition("-")[2])
+    wanted = with_runs(Record(name, _digest(request), script=path), request.get("runs"), words, os.environ)
     once = Once(submission, slurm, lambda reception: _receive_files(reception, wire, request), _nothing)
     once.again, once.age = bool(request.get("again")), _age(request)
     if request.get("trial"):

@@ -199,8 +199,10 @@ def pack(
         "files": [each.offer() for each in files],
         "trial": bool(shown) or intent.effective("test-only") is not None,
     }
+    job = intent.effective("job-name") or PurePosixPath(_name(intent, script)).name
+    request["runs"] = {"name": job} if intent.is_elastic else {}
     _refuse_a_long_request(request)
-    name = wish.submission or new_id(intent.effective("job-name") or _name(intent, script))
+    name = wish.submission or new_id(job)
     return Shipment(name, {**request, "id": name}, tuple(files))
 
 

@@ -36,7 +36,8 @@ class Record:
         request: digest of what was asked for: an id is never used for something else.
         state: `submitting`: sbatch may have taken it or not.
         script: the batch script's path; empty when a run makes its own.
-        suffix: how the id of an elastic run ends.
+        suffix: how the id of an elastic run ends; empty where none is asked for.
+        stem: how it begins; empty where that is not known (an older laptop's submission).
         job_id: None until it is known.
         run: the elastic run's id; empty when it is none.
         cluster: as sbatch says it, of several; mostly empty.
@@ -58,6 +59,7 @@ class Record:
     stderr: str = ""
     marked: float = 0.0
     nonce: str = ""
+    stem: str = ""
 
 
 def _record(said: dict[str, Any]) -> Record:

@@ -36,17 +36,17 @@ def jobs_from(folder: Path, user: str, age: float, script: str = "") -> list[int
     return sorted(found or _accounted(folder, user, age, rf"{re.escape(script)}(?!\S)" if script else inside))
 
 
-def runs_from(root: Path, suffix: str, user: str, age: float) -> dict[int, str]:
+def runs_from(root: Path, name: str, user: str, age: float) -> dict[int, str]:
     """As `jobs_from`, jobs whose script lies in the folder of an elastic run, with the folder's name.
 
     Args:
         root: where runs' folders are.
-        suffix: how the run's id ends, before an array's index.
+        name: the run's id before an array's index, a regular expression.
 
     Raises:
         UnreachableError, CommandError: as `jobs_from`.
     """
-    inside = rf"{re.escape(str(root))}/([^/\s]*-{re.escape(suffix)}(?:_\d+)?)/"
+    inside = rf"{re.escape(str(root))}/({name}(?:_\d+)?)/"
     return _queued(user, inside) or _accounted(root, user, age, inside)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -25,6 +24,7 @@ from hpctools.submit.plain import command_name
 from hpctools.submit.preemption import any_replica_first, short_grace, takers_of, who_may_preempt
 from hpctools.submit.preloading import preload_of
 from hpctools.submit.request import Request
+from hpctools.submit.suffix import id_stem
 from hpctools.submit.times import is_unlimited, minutes_of
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _run(
     intent: Intent, sizes: NodeSizes, facts: Facts, array: Array | None = None, place: int = 0
 ) -> ElasticSubmission:
     name = intent.effective("job-name") or _default_name(intent)
-    group = f"{_id_stem(name)}-{facts.suffix}"
+    group = f"{id_stem(name)}-{facts.suffix}"
     run_id = f"{group}_{array.indices[place]}" if array else group
     if array:
         intent = _of_index(intent, array.indices[place])
@@ -305,8 +305,3 @@ def _default_name(intent: Intent) -> str:
     if intent.script_word:
         return PurePath(intent.script_word).name
     return "wrap" if intent.script is None else "sbatch"
-
-
-def _id_stem(name: str) -> str:
-    stem = re.sub(r"\.(py|sh|bash|sbatch|slurm|job)$", "", name)
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem)[:40].strip("-.") or "run"

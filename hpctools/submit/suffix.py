@@ -6,7 +6,14 @@ environment: jobs would inherit it, and their own runs would all have the same n
 
 from __future__ import annotations
 
+import re
 from contextvars import ContextVar
 
 STATED: ContextVar[str] = ContextVar("run suffix", default="")
 """Empty: six random digits."""
+
+
+def id_stem(name: str) -> str:
+    """How the id of an elastic run begins, before the suffix: its job's name as far as it can be."""
+    stem = re.sub(r"\.(py|sh|bash|sbatch|slurm|job)$", "", name)
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", stem)[:40].strip("-.") or "run"

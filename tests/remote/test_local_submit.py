@@ -16,6 +16,7 @@ from hpctools.errors import RemoteError
 from hpctools.remote import local_submit, own_name
 from hpctools.remote.local_submit import HereSlurm
 from hpctools.remote.once import Job
+from hpctools.remote.run_names import with_runs
 from hpctools.remote.submissions import Record, Submission
 from hpctools.slurm import choose, run, scripts
 from hpctools.submit.plan import run_comment
@@ -78,6 +79,44 @@ def test_a_run_whose_folder_is_in_another_home_is_found_by_its_script(
     here = HereSlurm(submission, lambda _: 0, ())
     assert here.find(replace(RECORD, state="receiving")) == Job(8, "x-0123456789ab")
     assert here.find(RECORD) is None, "with a mark of ours its folder is here"
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_run_whose_id_ends_alike_is_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """`--submission eval-0123456789ab`: by its name, or as another one's record names it."""
+    slurm, _ = with_replicas(tmp_path, monkeypatch)
+    here = HereSlurm(Submission(tmp_path / "submissions/eval-0123456789ab"), lambda _: 0, ())
+    here.submission.make()
+    monkeypatch.setattr(scripts, "_ask", lambda argv: f"101 {tmp_path}/{RECORD.id}/job.sh\n")
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path / "submissions"))
+    if elsewhere:
+        (tmp_path / RECORD.id).rmdir()
+    state = "receiving" if elsewhere else "submitting"
+    plain, other, alike = (
+        replace(with_runs(Record("eval-0123456789ab", "r"), stated, (), {}), state=state)
+        for stated in ({}, {"name": "eval"}, {"name": "train.py"})
+    )
+    found = Job(101, RECORD.id)
+    assert [here.find(each) for each in (plain, other, alike)] == [None, None, found]
+    theirs = Submission(tmp_path / "submissions" / RECORD.id)
+    theirs.make()
+    theirs.write(replace(RECORD, state="submitted", job_id=101, run=RECORD.id))
+    assert here.find(alike) is None
+    for each in (plain, other, alike):
+        here.forget(each)
+    assert slurm.cancelled == []
+
+
+def test_a_runs_name_is_that_which_hp_submit_gives_it_there() -> None:
+    asked: list[tuple[list[str], dict[str, str]]] = [([], {}), ([], {"SBATCH_JOB_NAME": "b"})]
+    asked.append((["-Jtrain", "--nodes=1:2"], {"SBATCH_JOB_NAME": "b"}))
+    wanted = Record("eval-0123456789ab", "r")
+    stems = [with_runs(wanted, {"name": "train"}, *each).stem for each in asked]
+    assert stems == ["train", "b", "train"]
+    older = with_runs(wanted, None, [], {})
+    assert (older.stem, older.suffix) == ("", "0123456789ab")
 
 
 @pytest.mark.parametrize("stdin", [None, "of a run"])

@@ -226,3 +226,11 @@ def test_a_request_that_the_cluster_would_not_take_is_refused_here(
     (here / "data" / ("n" * 200)).write_text("4\n")
     with pytest.raises(UsageError, match=r"^4 files' names, .* may have 8 MiB of them; pack the files: tar"):
         packed(here, "--upload", "data", "job.sh")
+
+
+def test_the_cluster_is_told_what_its_runs_are_called(here: Path) -> None:
+    """An id of a person's own says nothing of that."""
+    own = "--submission=mine-0123456789ab"
+    asked = [("--nodes=1:2", "job.sh"), ("--nodes=1:2", "-Jx", "job.sh"), ("job.sh",)]
+    told = [packed(here, own, *words).request["runs"] for words in asked]
+    assert told == [{"name": "fine"}, {"name": "x"}, {}]
