@@ -159,7 +159,8 @@ class Once:
                 found = self._settled(before, partial(self._sign, before))
                 if found:
                     return self._note(before, found), True
-            if before is None and (done := self._made_elsewhere(wanted)):
+            unmade_here = before is None or before.state == "receiving"
+            if unmade_here and (done := self._made_elsewhere(wanted)):
                 return done, True
             self.receive(reception)
             turn = self._marked(wanted, before)
@@ -169,7 +170,10 @@ class Once:
                 return self._submit(turn, lock), False
 
     def _made_elsewhere(self, wanted: Record) -> Record | None:
-        """What an earlier attempt made, of which nothing is written in the home that we see."""
+        """What an earlier attempt made, of which nothing is written in the home that we see.
+
+        Nor does a no that sbatch said here before (`receiving`) speak of what another home's node did since.
+        """
         if not self.again:
             return None
         asked = replace(wanted, marked=self.submission.now() - (self.age or 0.0))

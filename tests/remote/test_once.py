@@ -434,6 +434,16 @@ def test_a_node_without_the_shared_home_makes_no_second_job(tmp_path: Path, dela
     assert attempt(tmp_path / "local", world, again=True, age=age)[0].job_id == 7
 
 
+def test_a_job_that_another_homes_node_made_after_a_no_here_is_found(tmp_path: Path) -> None:
+    world = World(answer=Answer(1, None, "", "sbatch: error: invalid partition specified: nope"))
+    with pytest.raises(Refused):
+        attempt(tmp_path / "local", world)
+    world.answer = None
+    attempt(tmp_path / "shared", world)
+    record, before = attempt(tmp_path / "local", world, again=True, age=5.0)
+    assert (record.state, record.job_id, before, len(world.jobs)) == ("submitted", 7, True, 1)
+
+
 def test_what_nobody_made_is_submitted_once_that_is_certain(tmp_path: Path) -> None:
     world = World()
     record, before = attempt(tmp_path, world, again=True, age=5.0)
