@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -54,9 +55,9 @@ def submit_remotely(wish: Wish, cwd: Path, standard_input: Callable[[], bytes | 
         if shipment.request["trial"]:
             return _show_trial(_sent(open_session, shipment, wish))
         before = diary.earlier(os.environ, shipment.id) if wish.submission else diary.NEVER
-        note = partial(diary.note, os.environ, shipment.id, cluster.name)
+        note = partial(diary.note, os.environ, shipment.id, cluster.name, secrets.token_hex(8))
         note()
-        result = _sent(open_session, shipment, wish, partial(note, whole=True), before)
+        result = _sent(open_session, shipment, wish, note, before)
         _tell_surely(result, "json" in flags, _options(wish))
         if not wish.follow:
             return 0
@@ -70,7 +71,7 @@ def _sent(
     open_session: Session,
     shipment: Shipment,
     wish: Wish,
-    before_end: Callable[[], None] = lambda: None,
+    note: Callable[..., None] = lambda **_: None,
     earlier: diary.Earlier = diary.NEVER,
 ) -> Mapping[str, Any]:
     from hpctools.remote.sending import send
@@ -78,7 +79,7 @@ def _sent(
     meter = Meter(sys.stderr, "hp-submit")
     open_session.tell = meter.aside(open_session.tell)
     try:
-        return send(open_session, shipment, meter, before_end, earlier)
+        return send(open_session, shipment, meter, note, earlier)
     except KeyboardInterrupt:
         if not shipment.request["trial"]:
             tell("hp-submit")(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,15 +21,21 @@ def place(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("XDG_STATE_HOME") or home / ".local/state") / "hpctools" / "submissions.jsonl"
 
 
-def note(environment: Mapping[str, str], name: str, cluster: str, *, whole: bool = False) -> None:
+def note(environment: Mapping[str, str], name: str, cluster: str, command: str = "", **what: bool) -> None:
     """Write down an id before anything is sent, and again before the end of it is (`whole`).
+
+    Args:
+        command: which command sends it, of several with that id.
+        what: `whole`, or `unmade`: the cluster says of what that command has sent that it was not submitted.
 
     Raises:
         RemoteError: it cannot be written.
     """
     path = place(environment)
     time = datetime.now(timezone.utc).isoformat()
-    line = json.dumps({"id": name, "cluster": cluster, "time": time, "whole": whole})
+    line = json.dumps(
+        {"id": name, "cluster": cluster, "time": time, "command": command, "whole": False, **what}
+    )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -72,16 +78,28 @@ def earlier(environment: Mapping[str, str], name: str) -> Earlier:
     """What is known of earlier attempts with an id that a person repeats.
 
     When they were is not known of an id that is not here: it is a person's own, or another laptop's. Nothing
-    of what was never sent to its end. An older release noted only when it began.
+    of what was never sent to its end, or was not submitted, as the cluster says. An older release noted only
+    when it began.
     """
     lines = list(_lines(environment, name))
-    whole = [said for said in lines if said.get("whole", True)]
+    whole = _may_be_made(lines)
     if lines and not whole:
         return NEVER
     try:
         return Earlier(True, datetime.fromisoformat(whole[0]["time"]).timestamp())
     except (IndexError, KeyError, ValueError, TypeError):
         return Earlier(True)
+
+
+def _may_be_made(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines of what was sent to its end, and may have been submitted."""
+    whole: list[dict[str, Any]] = []
+    for said in lines:
+        if said.get("unmade"):  # of its own command; another one may be at it besides
+            whole = [each for each in whole if each.get("command") != said.get("command")]
+        elif said.get("whole", True):
+            whole.append(said)
+    return whole
 
 
 def _lines(environment: Mapping[str, str], name: str) -> Iterator[dict[str, Any]]:

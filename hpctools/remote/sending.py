@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpctools.errors import HpctoolsError, UnreachableError
+from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
 from hpctools.remote.diary import NEVER, Earlier
 from hpctools.remote.meter import Meter
 from hpctools.remote.patience import Patience, passes
@@ -46,14 +46,15 @@ def send(
     session: Session,
     shipment: Shipment,
     meter: Meter | None = None,
-    before_end: Callable[[], None] = lambda: None,
+    note: Callable[..., None] = lambda **_: None,
     earlier: Earlier = NEVER,
 ) -> Mapping[str, Any]:
     """Submit; returns what the cluster says of it.
 
     Args:
         meter: shows how far the files are.
-        before_end: called before the first message after which it may be submitted.
+        note: called with `whole=True` before the first message after which it may be submitted, and with
+            `unmade=True` once the cluster says that it was not.
         earlier: what is known of earlier commands with the same id.
 
     Raises:
@@ -62,7 +63,7 @@ def send(
         Unfinished: a line broke while it was sent, and was waited for in vain.
         HpctoolsError: nothing was sent, or the cluster says what is wrong.
     """
-    way = _Way(session, shipment, meter or Meter(), before_end, earlier)
+    way = _Way(session, shipment, meter or Meter(), note, earlier)
     try:
         return way.go()
     except Refusal:
@@ -90,7 +91,7 @@ class _Way:
     session: Session
     shipment: Shipment
     meter: Meter
-    before_end: Callable[[], None]
+    note: Callable[..., None]
     earlier: Earlier = NEVER
     broke: bool = False
     ended: float | None = None
@@ -115,7 +116,7 @@ class _Way:
         eager = self.shipment.size <= EAGER_BYTES
         self.left = self.shipment.size
         request = {**self.shipment.request, "eager": eager, **self._again()}
-        with self.session.exchange(request) as exchange, self._watched():
+        with self.session.exchange(request) as exchange, self._watched(exchange):
             if eager:
                 needed: Sequence[Sequence[int]] = [(index, 0) for index in range(len(self.shipment.files))]
             else:
@@ -130,6 +131,13 @@ class _Way:
                 self._send_files(exchange, needed)
             return exchange.result()
 
+    def _is_unmade(self) -> None:
+        """Nothing of what was sent was submitted, and no attempt before was sent to its end."""
+        if self.ended is not None:
+            self.ended = None
+            with contextlib.suppress(RemoteError):  # a repetition waits a little, then
+                self.note(unmade=True)
+
     def _again(self) -> Mapping[str, Any]:
         """What the cluster is told of what may have been submitted; how long ago as of now: days may lie
         between two attempts."""
@@ -139,13 +147,17 @@ class _Way:
         return {"again": True} if since is None else {"again": True, "age": max(0.0, time.time() - since)}
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watched(self, exchange: Exchange) -> Iterator[None]:
         try:
             yield
         except LostConnection:
             self.broke = True
             if self.shipment.request.get("trial"):
                 self.shipment = self.shipment.renewed()
+            raise
+        except HpctoolsError:
+            if exchange.unmade:
+                self._is_unmade()
             raise
 
     def _send_files(self, exchange: Exchange, needed: Sequence[Sequence[int]]) -> None:
@@ -157,7 +169,7 @@ class _Way:
                 self._is_left(self.left - len(data))
                 self.meter.add(len(data))
         if self.ended is None:
-            self.before_end()
+            self.note(whole=True)
             self.ended = time.time()
         exchange.put({"end": True})
 

@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 import hpctools
 from hpctools.errors import HpctoolsError, RemoteError, UsageError
-from hpctools.remote import submissions
+from hpctools.remote import failures, submissions
+from hpctools.remote.failures import SAME_RELEASE, Unmade
 from hpctools.remote.local_submit import HereSlurm, Program, listen
 from hpctools.remote.lookup import lookup, with_job
 from hpctools.remote.names import RECORD_FOLDER, inner_path, is_id
-from hpctools.remote.once import Once, Refused, command_words
+from hpctools.remote.once import Once, command_words
 from hpctools.remote.receiving import Reception, read_offers
 from hpctools.remote.run_names import with_runs
-from hpctools.remote.submissions import NoFolder, Record, Submission, as_json
+from hpctools.remote.submissions import Record, Submission, as_json
 from hpctools.remote.wire import VERSION, Message, Wire, WireClosed, WireError
 
 if TYPE_CHECKING:
@@ -123,16 +124,10 @@ def _answer(wire: Wire, programs: Programs) -> None:
         done = _done(request, wire, programs)
         wire.put({"result": done})
         _note_outputs(request, done)
-    except Refused as refusal:
-        wire.put({"refused": {"code": refusal.answer.code, "stderr": refusal.answer.stderr}})
     except WireClosed:
         raise
-    except WireError as error:
-        _fail(wire, RemoteError(f"the cluster cannot understand what came: {error}", _SAME_RELEASE))
-    except HpctoolsError as error:
-        _fail(wire, error)
-    except OSError as error:
-        _fail(wire, RemoteError(f"on the cluster: {error}", _after_failure(request)))
+    except (Unmade, WireError, HpctoolsError, OSError) as error:
+        wire.put(failures.answer(error, request))
 
 
 def _note_outputs(request: Message, done: Mapping[str, Any]) -> None:
@@ -141,29 +136,6 @@ def _note_outputs(request: Message, done: Mapping[str, Any]) -> None:
         from hpctools.remote import job_output
 
         job_output.note(Submission(Path(done["folder"])), done["job_id"])
-
-
-_SAME_RELEASE = "install the same release on both sides"
-
-
-def _fail(wire: Wire, error: HpctoolsError) -> None:
-    said = {"message": error.message, "remedy": error.remedy, "code": error.exit_code}
-    wire.put({"error": {**said, "sick": True} if isinstance(error, NoFolder) else said})
-
-
-def _after_failure(request: Message) -> str:
-    """What to do once the system has failed us: in the middle of a submission there may be a job."""
-    if request.get("op") != "submit" or request.get("trial"):
-        return "see what is wrong there, and ask again"
-    found = submissions.find(str(request.get("id")), os.environ)
-    try:
-        record = found.record() if found else None
-    except RemoteError:
-        record = None
-    if record is None or record.state == "receiving":
-        return "nothing was submitted: see what is wrong there, and submit again"
-    again = f"give the same line with --submission {record.id}: it is submitted once"
-    return f"it may have been submitted; {again}"
 
 
 def _done(request: Message, wire: Wire, programs: Programs) -> Mapping[str, Any]:
@@ -177,7 +149,7 @@ def _done(request: Message, wire: Wire, programs: Programs) -> Mapping[str, Any]
     }
     operation = operations.get(str(request.get("op")))
     if operation is None:
-        raise RemoteError(f"the cluster knows no {request.get('op')!r}", _SAME_RELEASE)
+        raise RemoteError(f"the cluster knows no {request.get('op')!r}", SAME_RELEASE)
     return operation()
 
 
@@ -199,12 +171,17 @@ def _submit(request: Message, wire: Wire, programs: Programs) -> Mapping[str, An
 
 
 def _receive_files(reception: Reception, wire: Wire, request: Message) -> None:
-    needed = dict(reception.missing())
-    if request.get("eager"):
-        needed = dict.fromkeys(needed, 0)  # everything comes unasked
-    else:
-        wire.put({"need": list(needed.items())})
-    reception.take(wire, needed)
+    try:
+        needed = dict(reception.missing())
+        if request.get("eager"):
+            needed = dict.fromkeys(needed, 0)  # everything comes unasked
+        else:
+            wire.put({"need": list(needed.items())})
+        reception.take(wire, needed)
+    except WireClosed:
+        raise
+    except (WireError, HpctoolsError, OSError) as error:
+        raise Unmade(error) from None
 
 
 def _try(once: Once, slurm: HereSlurm, reception: Reception) -> Mapping[str, Any]:
@@ -385,7 +362,7 @@ def _age(request: Message) -> float | None:
 def _words(request: Message, name: str) -> list[str]:
     words = request.get(name, [])
     if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise UsageError(f"the request's {name} are no words", _SAME_RELEASE)
+        raise UsageError(f"the request's {name} are no words", SAME_RELEASE)
     return words
 
 

@@ -55,10 +55,15 @@ class SickNode(RemoteError):
 
 
 class Exchange:
-    """One request and its answers, on a channel of its own."""
+    """One request and its answers, on a channel of its own.
+
+    Attributes:
+        unmade: the cluster says of a submission that nothing was submitted, nor can have been.
+    """
 
     def __init__(self, connection: Connection, cluster: Cluster, request: Mapping[str, Any]) -> None:
         self.node = connection.settings.alias
+        self.unmade = False
         self.transport = connection.transport
         self.cluster = cluster
         try:
@@ -99,6 +104,7 @@ class Exchange:
                 message = self.wire.get()
         except WireError as error:
             self._explain(error)
+        self.unmade = message.get("unmade") is True
         _raise_what_it_says(message, self.node)
         return message
 

@@ -50,3 +50,14 @@ def test_what_was_never_sent_to_its_end_is_nowhere(tmp_path: Path) -> None:
         file.write(json.dumps(older) + "\n")
     begun = datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp()
     assert diary.earlier(environment, THREE) == diary.Earlier(True, begun), "older releases noted no end"
+
+
+def test_what_was_not_submitted_as_the_cluster_says_is_nowhere(tmp_path: Path) -> None:
+    """But for what another command with that id has sent, or the same one since."""
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    for what in ("whole", "unmade"):
+        diary.note(environment, ONE, "uni", "a", **{what: True})
+    assert diary.earlier(environment, ONE) == diary.NEVER
+    diary.note(environment, ONE, "uni", "a", whole=True)
+    diary.note(environment, ONE, "uni", "b", unmade=True)
+    assert diary.earlier(environment, ONE).again

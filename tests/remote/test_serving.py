@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from hpctools.errors import UnreachableError
 from hpctools.remote import once, serving
 from hpctools.remote.receiving import Reception
 from hpctools.remote.serving import Programs
@@ -168,6 +169,26 @@ def test_a_request_that_reaches_out_is_refused(cluster: Cluster, more: dict[str,
     (said,) = cluster.answer(request(**more))
     assert why in said["error"]["message"]
     assert cluster.words == []
+
+
+def test_what_failed_before_it_was_submitted_is_marked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changed file, and sbatch's no; never where an earlier attempt may have been taken elsewhere, nor
+    where Slurm cannot be asked."""
+    changed = WHOLE.replace(b"echo hello", b"echo HELLO")
+    again = request(again=True).replace(b"echo hello", b"echo HELLO")
+    assert [said.get("unmade") for said in cluster.answer(changed) + cluster.answer(again)] == [True, None]
+    monkeypatch.setattr(cluster, "submit", lambda words: 1)
+    (refused,) = cluster.answer(WHOLE)
+    assert ("refused" in refused.fields, refused.get("unmade")) == (True, True)
+
+    def deaf(*_: object) -> list[int]:
+        raise UnreachableError("Slurm does not answer", "")
+
+    monkeypatch.setattr(scripts, "jobs_from", deaf)
+    (unsure,) = cluster.answer(WHOLE)
+    assert ("error" in unsure.fields, unsure.get("unmade")) == (True, None)
 
 
 def test_a_job_inherits_nothing_of_the_way_it_came(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

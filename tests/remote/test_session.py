@@ -52,8 +52,10 @@ class Line:
         whole: it takes all of the request, and breaks then.
     """
 
-    def __init__(self, answer: Mapping[str, Any] | None, *, whole: bool = False) -> None:
-        self.answer, self.whole = answer, whole
+    def __init__(
+        self, answer: Mapping[str, Any] | HpctoolsError | None, *, whole: bool = False, unmade: bool = False
+    ) -> None:
+        self.answer, self.whole, self.unmade = answer, whole, unmade
 
     def put(self, fields: Mapping[str, Any], data: bytes = b"") -> None:
         if not self.whole:
@@ -65,6 +67,8 @@ class Line:
     def result(self) -> Mapping[str, Any]:
         if self.answer is None:
             raise BROKE
+        if isinstance(self.answer, HpctoolsError):
+            raise self.answer
         return self.answer
 
 
@@ -149,10 +153,20 @@ def test_the_cluster_is_told_that_all_of_it_was_sent_before() -> None:
 
     session = Scripted(AWAY_IN_THE_FILES, Line(None, whole=True), Line(DONE))
     sent: list[int] = []
-    assert send(session, SHIPMENT, before_end=lambda: sent.append(len(session.asked))) == DONE
+    assert send(session, SHIPMENT, note=lambda whole: sent.append(len(session.asked))) == DONE
     assert [request.get("again") for request in session.asked] == [None, None, True]
     assert 0 <= session.asked[2]["age"] < 600
     assert sent == [2], "it is noted once"
+
+
+def test_what_the_cluster_says_it_did_not_submit_leaves_nothing_unsure() -> None:
+    """Another node is not told that it may have been, and the next command neither."""
+    full = SickNode("login1", "cannot make /home/lab1/hp-runs on the cluster", "free space")
+    session, noted = Scripted(Line(full, whole=True, unmade=True), Line(DONE, whole=True)), list[Any]()
+    session.nodes = ("login1", "login2")
+    assert send(session, SHIPMENT, note=lambda **what: noted.append(what)) == DONE
+    assert [request.get("again") for request in session.asked] == [None, None]
+    assert noted == [{"whole": True}, {"unmade": True}, {"whole": True}]
 
 
 @pytest.mark.parametrize(
