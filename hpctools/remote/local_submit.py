@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpctools.errors import HpctoolsError, RemoteError
+from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
 from hpctools.remote import own_name, submissions
 from hpctools.remote.once import Answer, Job
 from hpctools.remote.run_names import is_fitting, pattern
@@ -207,10 +207,25 @@ def _run_elsewhere(record: Record, age: float) -> Job | None:
 
     if not record.suffix:
         return None
-    runs = scripts.runs_from(runs_root(), pattern(record), own_name.by_uid(), age)
+    runs = scripts.runs_from(runs_root(), pattern(record), own_name.by_uid(), age, record.runs)
     theirs = _of_others(record) if runs else frozenset()
     ours = {job: _group(run) for job, run in runs.items() if _group(run) not in theirs}
+    there = len({runs[job] for job in ours})
+    if 0 < there < record.runs and _all_cancelled(list(ours)):
+        return None  # as `forget` leaves an array of which sbatch refused a run
+    if 0 < there < record.runs:
+        raise UnreachableError(
+            f"{there} of {record.runs} runs of {min(ours.values())} were submitted from another login node",
+            "see them with: squeue --me; cancel them there, or submit under a new id: leave out --submission",
+        )
     return Job(min(ours), ours[min(ours)]) if ours else None
+
+
+def _all_cancelled(jobs: Sequence[int]) -> bool:
+    from hpctools.slurm import scripts
+
+    found = scripts.states_of(jobs)
+    return all(found.get(job) == ["CANCELLED"] for job in jobs)
 
 
 def _noted(folder: Path) -> int | None:

@@ -17,8 +17,8 @@ def with_runs(record: Record, stated: Any, options: Sequence[str], environment: 
     """The record with what is known of its runs' ids.
 
     Args:
-        stated: what the laptop says of them: `name`, their job's; nothing in it: none is elastic. None, of an
-            older laptop: any run with the suffix may be the submission's.
+        stated: what the laptop says of them: `name`, their job's, and `count`; nothing in it: none is
+            elastic. None, of an older laptop: any run with the suffix may be the submission's.
         options: as hp-submit is given them here.
         environment: of the login node; SBATCH_JOB_NAME goes before what a script says.
     """
@@ -31,7 +31,8 @@ def with_runs(record: Record, stated: Any, options: Sequence[str], environment: 
     given = any(option.name == "job-name" for option in read_command_line(options, more=OUR_VALUES).options)
     if not given:
         name = environment.get("SBATCH_JOB_NAME") or name
-    return replace(record, suffix=suffix, stem=id_stem(name))
+    count = stated.get("count")
+    return replace(record, suffix=suffix, stem=id_stem(name), runs=count if type(count) is int else 0)
 
 
 def is_fitting(record: Record, run: str) -> bool:

@@ -18,6 +18,7 @@ from hpctools.remote.uploading import uploads
 from hpctools.remote.wire import LARGEST_LINE, line_of
 from hpctools.slurm.sbatch_options import read_command_line
 from hpctools.submit import batch
+from hpctools.submit.arrays import parse_array
 from hpctools.submit.intent import Intent, Invocation, read_intent, read_invocation
 from hpctools.submit.nodes import is_elastic
 from hpctools.submit.plain import command_name
@@ -200,10 +201,19 @@ def pack(
         "trial": bool(shown) or intent.effective("test-only") is not None,
     }
     job = intent.effective("job-name") or PurePosixPath(_name(intent, script)).name
-    request["runs"] = {"name": job} if intent.is_elastic else {}
+    request["runs"] = {"name": job, "count": _runs(intent)} if intent.is_elastic else {}
     _refuse_a_long_request(request)
     name = wish.submission or new_id(job)
     return Shipment(name, {**request, "id": name}, tuple(files))
+
+
+def _runs(intent: Intent) -> int:
+    """How many elastic runs are asked for; 0 where hp-submit will refuse the array."""
+    asked = [option for option in intent.all_options if option.name == "array"]
+    try:
+        return len(parse_array(asked[-1].value or "", asked[-1].place).indices) if asked else 1
+    except SubmitError:
+        return 0
 
 
 def _refuse_a_long_request(request: Mapping[str, Any]) -> None:

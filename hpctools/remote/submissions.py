@@ -38,6 +38,7 @@ class Record:
         script: the batch script's path; empty when a run makes its own.
         suffix: how the id of an elastic run ends; empty where none is asked for.
         stem: how it begins; empty where that is not known (an older laptop's submission).
+        runs: how many elastic runs are asked for; 0 where that is not known.
         job_id: None until it is known.
         run: the elastic run's id; empty when it is none.
         cluster: as sbatch says it, of several; mostly empty.
@@ -60,6 +61,7 @@ class Record:
     marked: float = 0.0
     nonce: str = ""
     stem: str = ""
+    runs: int = 0
 
 
 def _record(said: dict[str, Any]) -> Record:

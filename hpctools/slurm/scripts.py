@@ -36,18 +36,22 @@ def jobs_from(folder: Path, user: str, age: float, script: str = "") -> list[int
     return sorted(found or _accounted(folder, user, age, rf"{re.escape(script)}(?!\S)" if script else inside))
 
 
-def runs_from(root: Path, name: str, user: str, age: float) -> dict[int, str]:
+def runs_from(root: Path, name: str, user: str, age: float, count: int = 1) -> dict[int, str]:
     """As `jobs_from`, jobs whose script lies in the folder of an elastic run, with the folder's name.
 
     Args:
         root: where runs' folders are.
         name: the run's id before an array's index, a regular expression.
+        count: how many there are; the controller may have forgotten some of them.
 
     Raises:
         UnreachableError, CommandError: as `jobs_from`.
     """
     inside = rf"{re.escape(str(root))}/({name}(?:_\d+)?)/"
-    return _queued(user, inside) or _accounted(root, user, age, inside)
+    found = _queued(user, inside)
+    if len(set(found.values())) < max(1, count):
+        return _accounted(root, user, age, inside) | found
+    return found
 
 
 def _queued(user: str, wanted: str) -> dict[int, str]:

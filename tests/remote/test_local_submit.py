@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from hpctools.elastic.folder import RunFolder
-from hpctools.errors import RemoteError
+from hpctools.errors import RemoteError, UnreachableError
 from hpctools.remote import local_submit, own_name
 from hpctools.remote.local_submit import HereSlurm
 from hpctools.remote.once import Job
@@ -79,6 +79,25 @@ def test_a_run_whose_folder_is_in_another_home_is_found_by_its_script(
     here = HereSlurm(submission, lambda _: 0, ())
     assert here.find(replace(RECORD, state="receiving")) == Job(8, "x-0123456789ab")
     assert here.find(RECORD) is None, "with a mark of ours its folder is here"
+
+
+def test_an_array_of_which_some_runs_are_missing_was_not_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other home's node died in the middle, or sbatch refused one, and the others were cancelled."""
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path))
+    monkeypatch.setenv("HPCTOOLS_SUBMISSIONS", str(tmp_path / "submissions"))
+    asked = with_runs(Record(RECORD.id, "r"), {"name": "train", "count": 3}, (), {})
+    here = HereSlurm(Submission(tmp_path / "submissions" / RECORD.id), lambda _: 0, ())
+    here.submission.make()
+    queue = [f"{8 + index} {tmp_path}/train-0123456789ab_{index}/job.sh\n" for index in range(3)]
+    monkeypatch.setattr(scripts, "_ask", lambda argv: "".join(queue) if "--format=%F %o" in argv else "")
+    assert here.find(asked) == Job(8, "train-0123456789ab")
+    del queue[1]
+    with pytest.raises(UnreachableError, match="2 of 3 runs of train-0123456789ab were submitted"):
+        here.find(asked)
+    monkeypatch.setattr(scripts, "states_of", lambda jobs: {job: ["CANCELLED"] for job in jobs})
+    assert here.find(asked) is None
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])

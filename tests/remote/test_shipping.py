@@ -231,6 +231,6 @@ def test_a_request_that_the_cluster_would_not_take_is_refused_here(
 def test_the_cluster_is_told_what_its_runs_are_called(here: Path) -> None:
     """An id of a person's own says nothing of that."""
     own = "--submission=mine-0123456789ab"
-    asked = [("--nodes=1:2", "job.sh"), ("--nodes=1:2", "-Jx", "job.sh"), ("job.sh",)]
+    asked = [("--nodes=1:2", "job.sh"), ("--nodes=1:2", "-Jx", "-a0-4:2", "job.sh"), ("job.sh",)]
     told = [packed(here, own, *words).request["runs"] for words in asked]
-    assert told == [{"name": "fine"}, {"name": "x"}, {}]
+    assert told == [{"name": "fine", "count": 1}, {"name": "x", "count": 3}, {}]
