@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -144,19 +144,20 @@ def outputs(submission: Submission, job: int, place: str = "", *, errors: bool =
         UnreachableError: the controller does not answer, and nothing is known of where they are.
     """
     key = ("StdErr" if errors else "StdOut") + place
+    since = _made(submission)
     known, usual = _remembered(submission, key), _usual(submission.folder, job)
     try:
         blocks = scripts.details(job)
     except UnreachableError:
         # What is there can be read all the same.
         if found := known or usual:
-            return _gathered(found)
+            return _gathered(found, since)
         raise
     if not blocks:
         found = _forgotten(submission.folder, job, key.removesuffix(place), known, usual)
         if found:
             _remember(submission, key, found)
-        return replace(_gathered(found), forgotten=not found)
+        return replace(_gathered(found, since), forgotten=not found)
     stated = _stated(blocks, key.removesuffix(place))
     array = any(fields.get("ArrayTaskId") for fields in blocks)
     if array:
@@ -164,21 +165,39 @@ def outputs(submission: Submission, job: int, place: str = "", *, errors: bool =
         stated = _merged(known, usual if named_as_usual else [], stated)
     if stated:
         _remember(submission, key, stated)
-    return _gathered(stated or known or usual, array=array)
+    waiting = {fields.get(key.removesuffix(place), "") for fields in blocks if not fields.get("BatchHost")}
+    return _gathered(stated or known or usual, since, {_filled(each, "") for each in waiting}, array=array)
 
 
-def _gathered(files: list[Output], *, array: bool = False) -> Outputs:
-    real = [replace(each, path=path) for each in files if (path := _real(each.path))]
+def _gathered(
+    files: list[Output], since: float, waiting: Collection[str] = (), *, array: bool = False
+) -> Outputs:
+    """Those that are there.
+
+    Args:
+        since: a file that was written last before then is another job's.
+        waiting: names of a job that no node has begun: what fits them is another job's, too.
+    """
+    found = [(each, _real(each.path, float("inf") if each.path in waiting else since)) for each in files]
+    real = [replace(each, path=path) for each, path in found if path]
     return Outputs(tuple(real), array or any(each.task for each in files))
 
 
-def _real(path: str) -> str:
+def _real(path: str, since: float) -> str:
     """The file of a name in which Slurm fills in something; empty when there is none yet."""
     if "%" not in path or os.path.lexists(path):
         return path
     escaped = re.sub(r"%\d*[A-Za-z]", "*", glob.escape(path).replace("%%", "%"))
-    fitting = Path("/").glob(escaped.lstrip("/"))
-    return str(max(fitting, key=lambda each: each.lstat().st_mtime, default=""))
+    fitting = {each: each.lstat().st_mtime for each in Path("/").glob(escaped.lstrip("/"))}
+    return str(max((each for each in fitting if fitting[each] >= since), key=fitting.__getitem__, default=""))
+
+
+def _made(submission: Submission) -> float:
+    """When the submission began, by its lock, which is made then and never written; 0: not known."""
+    try:
+        return (submission.own / "lock").stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _stated(blocks: list[dict[str, str]], key: str) -> list[Output]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -223,10 +224,26 @@ def test_what_slurm_leaves_open_in_a_name_is_filled_in(
     """Only a node fills it in: the file was not found even while the job ran."""
     path = submission.folder / file
     path.write_text("")
-    waiting = {"StdOut": f"{submission.folder}/{name}"}
-    for block in (waiting, {**waiting, "BatchHost": "gpu-3.uni.example"}):
-        says(monkeypatch, block)
-        assert found(outputs(submission, 7)) == ({"": str(path)}, False)
+    says(monkeypatch, {"StdOut": f"{submission.folder}/{name}", "BatchHost": "gpu-3.uni.example"})
+    assert found(outputs(submission, 7)) == ({"": str(path)}, False)
+
+
+@pytest.mark.parametrize(("waits", "age"), [(True, 0.0), (False, 60.0)])
+def test_a_file_that_fits_may_be_another_jobs(
+    submission: Submission, monkeypatch: pytest.MonkeyPatch, waits: bool, age: float
+) -> None:
+    """`--output=../logs/%s.log`: until this job has begun, or where it was written last before."""
+    path, lock = submission.folder / "batch.log", submission.own / "lock"
+    for each in (path, lock):
+        each.write_text("")
+    os.utime(path, (1000.0 - age, 1000.0 - age))
+    os.utime(lock, (1000.0, 1000.0))
+    host = {} if waits else {"BatchHost": "gpu-3"}
+    says(monkeypatch, {"StdOut": f"{submission.folder}/%s.log", **host})
+    assert outputs(submission, 7).of(None) == []
+    says(monkeypatch, {"StdOut": f"{submission.folder}/%s.log", "BatchHost": "gpu-3"})
+    os.utime(path, (1001.0, 1001.0))
+    assert outputs(submission, 7).of(None) == [str(path)]
 
 
 def test_a_name_that_is_still_open_is_no_file(
