@@ -163,7 +163,7 @@ def _check_that_it_ended(
 def _limits_if_known(user: str, ask: AskLimits) -> Limits | None:
     try:
         return ask(user)
-    except (UnreachableError, CommandError) as error:
+    except (UnreachableError, CommandError, ReleaseError) as error:
         print(f"hp-submit: limits are not checked: {error}", file=sys.stderr)
         return None
 

@@ -386,12 +386,19 @@ def test_whose_baseline_may_be_preempted_is_told_so_and_it_is_submitted(sbatch, 
     )
 
 
-def test_limits_that_cannot_be_asked_for_keep_nobody_from_submitting(sbatch, capfd):
+@pytest.mark.parametrize(
+    "error",
+    [
+        CommandError("sacctmgr failed", argv=["sacctmgr"], code=1),
+        ReleaseError("scontrol's node line is none"),
+    ],
+)
+def test_limits_that_cannot_be_asked_for_keep_nobody_from_submitting(sbatch, capfd, error):
     def refuse(user: str) -> Limits:
-        raise CommandError("sacctmgr failed", argv=["sacctmgr"], code=1)
+        raise error
 
     assert main(["-N1:2", "--", "train"], client=FakeSlurm, limits=refuse) == 0
-    assert capfd.readouterr().err == "hp-submit: limits are not checked: sacctmgr failed\n"
+    assert capfd.readouterr().err == f"hp-submit: limits are not checked: {error}\n"
 
 
 def test_a_policy_that_is_none_is_told_line_by_line_and_nothing_is_submitted(sbatch, capfd):
