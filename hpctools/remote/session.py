@@ -293,7 +293,7 @@ class Session:
         for pause in pauses:
             self.sleep(pause)
             try:
-                return self.on_a_sound_node(attempt)
+                return self.on_a_sound_node(attempt, lost=lost)
             except (UnreachableError, TurnedAway) as error:
                 self.drop()
                 # Who never answered is away; what broke in the middle may come back. Of the limit a
@@ -306,16 +306,23 @@ class Session:
         # Whoever answers last, it broke before: what was asked for may have been done.
         raise LostConnection(failure.message, failure.remedy)
 
-    def on_a_sound_node(self, attempt: Callable[[], Got]) -> Got:
+    def on_a_sound_node(self, attempt: Callable[[], Got], *, lost: bool = False) -> Got:
         """Do something on the first login node whose command runs.
 
+        Args:
+            lost: a line broke before, which says more than a node that is sick.
+
         Raises:
-            SickNode: it runs on none.
+            SickNode: it runs on none that answers.
         """
+        sick: SickNode | None = None
         while True:
             try:
                 return attempt()
+            except UnreachableError as error:
+                raise error if sick is None or lost or isinstance(error, LostConnection) else sick from None
             except SickNode as error:
+                sick = error
                 self._sick.add(error.node)
                 self.close()
                 if self._sick >= set(self.nodes):

@@ -148,6 +148,15 @@ def test_a_sick_node_is_passed_over_as_long_as_there_is_another() -> None:
         send(Scripted(SICK), SHIPMENT)
 
 
+def test_a_sick_node_is_told_of_where_no_other_answers() -> None:
+    """A full quota read as "login2 does not answer". But a line that broke says more."""
+    for things, kind in (((SICK, AWAY), SickNode), ((BROKE, SICK, AWAY), LostConnection)):
+        session = Scripted(*things)
+        session.nodes = ("login1", "login2")
+        with pytest.raises(kind):
+            send(session, SHIPMENT)
+
+
 def test_the_cluster_is_told_that_all_of_it_was_sent_before() -> None:
     """Another login node may not see what the first one did. Before its end nobody can have submitted it."""
 
