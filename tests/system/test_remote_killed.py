@@ -20,6 +20,7 @@ from subprocess import Popen
 
 import pytest
 
+from hpctools.remote import diary
 from hpctools.remote.placement import own_order
 from tests.system.harness import Cluster, until
 from tests.system.test_remote import USER, Laptop
@@ -193,6 +194,8 @@ def test_a_slurmctld_that_stood_still_takes_one_job_of_a_node_that_died(
 ) -> None:
     """sbatch's request waits there for longer than anybody waits for its job, and is taken up at last."""
     name, node = "job.sh-0123456789ab", Node(laptop)
+    # As of an id that the laptop made: of one that it does not know Slurm is asked before anything is sent.
+    diary.note({"HOME": str(laptop.home)}, name, "uni")
     cluster.inside("pkill", "-STOP", "-x", "slurmctld")
     try:
         process = start(laptop, name, PLAIN)
