@@ -64,7 +64,7 @@ def submit_remotely(wish: Wish, cwd: Path, standard_input: Callable[[], bytes | 
         from hpctools.cli.hp_logs import follow_to_end
         from hpctools.remote.following import Wanted
 
-        return follow_to_end(open_session, Wanted(shipment.id, follow=True), "hp-submit")
+        return follow_to_end(open_session, Wanted(shipment.id, follow=True, begun=True), "hp-submit")
 
 
 def _sent(

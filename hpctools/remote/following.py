@@ -11,6 +11,7 @@ from typing import Any
 from hpctools.errors import HpctoolsError, UnreachableError
 from hpctools.remote.patience import Patience, passes
 from hpctools.remote.session import Session
+from hpctools.remote.transport import HungUp, LostConnection
 
 _LAST_BYTES = 4096
 
@@ -24,12 +25,14 @@ class Wanted:
         task: of an array; None: all.
         errors: standard error instead of standard output.
         follow: until the job has ended.
+        begun: the cluster was there just now: what may pass is waited for from the start.
     """
 
     name: str
     task: int | None = None
     errors: bool = False
     follow: bool = False
+    begun: bool = False
 
     @property
     def request(self) -> dict[str, Any]:
@@ -54,7 +57,7 @@ def follow(session: Session, wanted: Wanted, write: Callable[[str, bytes], None]
         UnknownHost, WrongHost: one is not who it should be.
         HpctoolsError: there is no such submission, now or for long.
     """
-    reading, patience = _Reading(session, wanted, write), Patience(session)
+    reading, patience = _Reading(session, wanted, write, begun=wanted.begun), Patience(session)
     while True:
         before = (reading.path, reading.offset)
         try:
@@ -89,6 +92,14 @@ class _Reading:
     begun: bool = False
 
     def go_on(self) -> Mapping[str, Any]:
+        """Read on to the end. A line that breaks before the first word counts as begun, too."""
+        try:
+            return self._exchanged()
+        except LostConnection as error:
+            self.begun = self.begun or not isinstance(error, HungUp)
+            raise
+
+    def _exchanged(self) -> Mapping[str, Any]:
         # What came last tells whether it is the same output still: a job that was requeued begins it anew.
         digest = hashlib.sha256(self.last).hexdigest()
         stands = {"path": self.path, "offset": self.offset, "last": [len(self.last), digest]}

@@ -19,7 +19,14 @@ from hpctools.remote import own_keys
 from hpctools.remote.names import shown, shown_lines
 from hpctools.remote.own_keys import Offer, Ring
 from hpctools.remote.ssh_config import HostSettings
-from hpctools.remote.transport import CheckedTransport, LostConnection, NoKeyTaken, NotSigned, TurnedAway
+from hpctools.remote.transport import (
+    CheckedTransport,
+    HungUp,
+    LostConnection,
+    NoKeyTaken,
+    NotSigned,
+    TurnedAway,
+)
 
 _TRIES = 5
 """sshd hangs up after six (MaxAuthTries)."""
@@ -116,7 +123,7 @@ def _hung_up(
                 "in ~/.ssh/config",
             )
     before = f"; before that it said:\n{shown_lines(said)}" if said else ""
-    return LostConnection(f"{settings.alias} hung up while we logged in: {shown(str(error))}{before}")
+    return HungUp(f"{settings.alias} hung up while we logged in: {shown(str(error))}{before}")
 
 
 def _too_many(transport: CheckedTransport, tried: Sequence[str]) -> bool:

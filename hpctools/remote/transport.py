@@ -31,6 +31,10 @@ class LostConnection(UnreachableError):
     """A connection that was there, and is no more."""
 
 
+class HungUp(LostConnection):
+    """A host that hung up while we logged in: nothing was asked there yet."""
+
+
 class TurnedAway(RemoteError):
     """A host that knew who we are, said why it does not let us in, and hung up: PAM's no.
 

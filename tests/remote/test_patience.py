@@ -19,7 +19,7 @@ from hpctools.remote.sending import EAGER_BYTES, Unfinished, send
 from hpctools.remote.session import Session
 from hpctools.remote.shipping import LocalFile, Shipment
 from hpctools.remote.ssh_config import SshFailed
-from hpctools.remote.transport import NoKeyTaken, NotSigned
+from hpctools.remote.transport import HungUp, NoKeyTaken, NotSigned
 from hpctools.remote.wire import Message
 from tests.remote.test_session import AWAY, BROKE, DONE, FULL, NAME, SICK, Line, Scripted
 
@@ -95,6 +95,22 @@ def test_who_a_host_is_does_not_pass_and_a_wrong_password_is_given_once(error: H
     with pytest.raises(type(error)):
         followed(line)
     assert len(line.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "begun"), [(BROKE, False), (AWAY, True), (HungUp("login1 hung up while we logged in"), True)]
+)
+def test_a_break_before_the_first_word_is_waited_for(error: HpctoolsError, begun: bool) -> None:
+    """A line that breaks while the greeting is awaited; after hp-submit, whatever may pass."""
+    line = Met(error, Line(DONE))
+    assert follow(line, Wanted(NAME, follow=True, begun=begun), lambda *_: None) == DONE
+    assert len(line.slept) == 1
+
+
+def test_a_host_that_hangs_up_at_the_door_is_not_waited_for() -> None:
+    line = Met(HungUp("login1 hung up while we logged in"), Line(DONE))
+    with pytest.raises(HungUp):
+        followed(line)
 
 
 def test_ctrl_c_ends_it() -> None:
