@@ -20,7 +20,13 @@ def in_old_words(partition: Mapping[str, str]) -> dict[str, str]:
         partition: values by key in lower case, of a file or as slurmctld shows them.
     """
     word = partition.get(_WORD, "").upper()
-    kinds = {f"exclusive{word.lower()}": "YES"} if word in ("USER", "TOPO") else {}
+    # read_config.c reads it last: it takes back what the older words say.
+    old = ("exclusiveuser", "exclusivetopo") if word else ()
+    kinds = {key: "NO" for key in old if key in partition}
+    if word in ("USER", "TOPO"):
+        kinds[f"exclusive{word.lower()}"] = "YES"
+    if word in ("NO", "NONE") and partition.get("oversubscribe", "").upper() == "EXCLUSIVE":
+        kinds["oversubscribe"] = "NO"
     if word in ("NODE", "TOPO"):  # read_config.c: "TOPO implies NODE"
         kinds["oversubscribe"] = "EXCLUSIVE"
     return {**partition, **kinds}

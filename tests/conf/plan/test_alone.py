@@ -68,3 +68,12 @@ def test_who_gives_whole_nodes(word: str, whole: bool) -> None:
 def test_the_old_words_stay_as_they_are() -> None:
     said = {"oversubscribe": "FORCE:4", "exclusiveuser": "YES"}
     assert in_old_words(said) == said
+
+
+@pytest.mark.parametrize("word", ["NO", "none"])
+def test_the_new_word_takes_the_old_ones_back(word: str) -> None:
+    """The plan said that nodes stay whole, and slurmctld shared them."""
+    said = {"oversubscribe": "EXCLUSIVE", "exclusiveuser": "YES", "exclusive": word}
+    assert in_old_words(said) == {"oversubscribe": "NO", "exclusiveuser": "NO", "exclusive": word}
+    shared = {"oversubscribe": "YES:2", "exclusive": word}
+    assert in_old_words(shared) == shared
