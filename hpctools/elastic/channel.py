@@ -23,6 +23,7 @@ from hpctools.elastic.protocol import (
     decode,
     encode,
 )
+from hpctools.elastic.restart.events import give_back_to_forked
 from hpctools.errors import ElasticError, UnreachableError
 
 CONNECT_TIMEOUT = 2.0
@@ -182,41 +183,10 @@ class Termination:
         self.requested = False
         if threading.current_thread() is threading.main_thread():
             former = signal.signal(signal.SIGTERM, self._note)
-            _give_back_to_forked(self._note, signal.SIG_DFL if former is None else former)
+            give_back_to_forked(self._note, signal.SIG_DFL if former is None else former)
 
     def _note(self, *_: object) -> None:
         self.requested = True
-
-
-def _give_back_to_forked(handler: Callable[..., None], former: Any) -> None:
-    """SIGTERM means to processes that we fork what it did before `handler`, also one that comes at once.
-
-    So Slurm's ends them, too: a handler in Python is not told who sent a signal, and a thread that is has no
-    place in what others fork. docs/elastic.md has one for scripts. As `restart.events` does, which has to
-    work alone.
-    """
-    forking = threading.local()
-
-    def hold() -> None:
-        # Read first, kept before: a handler of the script's may run, and raise, as soon as it is blocked.
-        forking.mask = mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        forking.mask = mask  # such a handler may also have forked
-
-    def release() -> None:
-        mask = getattr(forking, "mask", None)
-        if mask is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            forking.mask = None
-
-    def give_back() -> None:
-        # Forked by another thread than the main one, the child's only thread is its main one by now.
-        if signal.getsignal(signal.SIGTERM) == handler:
-            signal.signal(signal.SIGTERM, former)
-        release()
-
-    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=give_back)
-    os.register_at_fork(after_in_parent=release)  # again: a handler may raise before the first has begun
 
 
 def die_with_parent(parent: int) -> None:

@@ -151,7 +151,8 @@ ARRIVES = [
     ("", "os.register_at_fork(before=arrives)"),
 ]
 IMPORTS = "from hpctools.elastic.channel import Termination\nfrom hpctools.elastic.restart import events"
-NOTES = ["Termination()", "events._let_forked_die(events.Slot.create(events.Path({path!r})))"]
+SLOT = "events.Slot.create(events.Path({path!r})).note_term"
+NOTES = ["Termination()", f"events.give_back_to_forked({SLOT}, signal.SIG_DFL)"]
 
 
 @pytest.mark.parametrize("notes", NOTES, ids=["channel", "restart"])

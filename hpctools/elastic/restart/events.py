@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -239,7 +239,7 @@ class _Listener:
             return
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, slot.note_term)
-            _let_forked_die(slot)
+            give_back_to_forked(slot.note_term, signal.SIG_DFL)
 
 
 def _is_spawned() -> bool:
@@ -248,8 +248,12 @@ def _is_spawned() -> bool:
     return process is not None and process.current_process().name != "MainProcess"
 
 
-def _let_forked_die(slot: Slot) -> None:
-    """Processes that we fork die of SIGTERM as they always did, also of one that comes at once."""
+def give_back_to_forked(handler: Callable[..., None], former: Any) -> None:
+    """SIGTERM means to processes that we fork what it did before `handler`, also one that comes at once.
+
+    So Slurm's ends them, too: a handler in Python is not told who sent a signal, and a thread that is has no
+    place in what others fork. docs/elastic.md has one for scripts. Live mode's workers do so as well.
+    """
     forking = threading.local()
 
     def hold() -> None:
@@ -265,8 +269,9 @@ def _let_forked_die(slot: Slot) -> None:
             forking.mask = None
 
     def give_back() -> None:
-        if signal.getsignal(signal.SIGTERM) == slot.note_term:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # Forked by another thread than the main one, the child's only thread is its main one by now.
+        if signal.getsignal(signal.SIGTERM) == handler:
+            signal.signal(signal.SIGTERM, former)
         release()
 
     os.register_at_fork(before=hold, after_in_parent=release, after_in_child=give_back)
