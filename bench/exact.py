@@ -42,7 +42,7 @@ POLL_SECONDS = 0.05
 FAST_OVER_DDP = 0.97
 STEPS = 10
 HISTORIES, QUICK_HISTORIES = 63, 12
-"""50 of 63 are in exact mode."""
+"""51 of 63 are in exact mode."""
 SHARDED_SHARE = 3
 """One history of a sharded model, in exact mode, beside so many others."""
 SETTINGS = ((2, 0.0), (2, 0.004), (4, 0.0), (4, 0.008))

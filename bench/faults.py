@@ -249,8 +249,8 @@ def rows(found: Found) -> Iterator[dict[str, object]]:
         counts = ", ".join(f"{count} {kind}" for kind, count in Counter(found.storm).most_common())
         yield _share(f"storm: {counts}", len(found.storm), found.kept)
     if found.loss is not None:
-        yield _share("lost in the storm while no step ended", len(found.storm), -found.loss.standing)
-        yield _share("lost in the storm with fewer workers", len(found.storm), -found.loss.smaller)
+        yield _share("lost in the storm while no step ended", len(found.storm), found.loss.standing)
+        yield _share("lost in the storm with fewer workers", len(found.storm), found.loss.smaller)
     for books in found.books:
         what = f"steps repeated by one fault, {books.part}: at most {books.worst[1]} ({books.worst[0]})"
         yield _row(what, len(books.repeated), float("nan"), float("nan"), float("nan"))

@@ -146,9 +146,10 @@ def trust(words: Sequence[str], ask: Callable[[str], str] = input) -> int:
 
 def _meant(name: str) -> tuple[Cluster, int]:
     """A cluster and 0, or one host with the port that is stated with it."""
-    host, port = host_and_port(name)
-    if port and is_host(host) and name not in clusters.load(clusters.place(os.environ)).known:
-        return Cluster(host, (host,)), port
+    if name not in clusters.load(clusters.place(os.environ)).known:
+        host, port = host_and_port(name)
+        if port and is_host(host):
+            return Cluster(host, (host,)), port
     return find_cluster(name), 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpctools.errors import HpctoolsError, UnreachableError
+from hpctools.errors import HpctoolsError, UnreachableError, UsageError
 from hpctools.remote.patience import Patience, passes
 from hpctools.remote.session import Session
 from hpctools.remote.transport import HungUp, LostConnection
@@ -71,8 +71,11 @@ def follow(session: Session, wanted: Wanted, write: Callable[[str, bytes], None]
 
 
 def _may_pass(error: HpctoolsError) -> bool:
-    """Whether to ask again, once there was output; the cluster's own storage or Slurm may be away, too."""
-    return passes(error) or type(error) is HpctoolsError
+    """Whether to ask again, once there was output; the cluster's own storage or Slurm may be away, too.
+
+    A question that is wrong there (an array has several outputs) is wrong for ever.
+    """
+    return passes(error) or (type(error) is HpctoolsError and error.exit_code != UsageError.exit_code)
 
 
 @dataclass

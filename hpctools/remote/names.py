@@ -10,9 +10,9 @@ from hpctools.errors import UsageError
 
 ID = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}-[0-9a-f]{12}")
 RECORD_FOLDER = ".hpctools"
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]{0,252}")
+_HOST = re.compile(r"(?:[A-Za-z0-9_]|::[A-Fa-f0-9])[A-Za-z0-9_.:%-]{0,252}")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\$-]{0,63}")
-_WITH_PORT = re.compile(r"(?:\[([^][]+)\]|([^][:]+)):([0-9]{1,5})")
+_WITH_PORT = re.compile(r"(?:\[([^][]+)\]|([^][:]+)):([0-9]{1,9})")
 _LONGEST_NAME = 255
 
 
@@ -33,11 +33,17 @@ def is_host(word: str) -> bool:
 
 
 def host_and_port(word: str) -> tuple[str, int]:
-    """A host and the port behind it (`gate:2222`, `[2001:db8::1]:2222`); 0: there is none."""
+    """A host and the port behind it (`gate:2222`, `[2001:db8::1]:2222`); 0: there is none.
+
+    Raises:
+        UsageError: what stands behind it is a number, and no port.
+    """
     found = _WITH_PORT.fullmatch(word)
-    if found and 0 < int(found[3]) < 65536:
-        return found[1] or found[2], int(found[3])
-    return word.removeprefix("[").removesuffix("]"), 0
+    if found is None:
+        return word.removeprefix("[").removesuffix("]"), 0
+    if not 0 < (port := int(found[3])) < 65536:
+        raise UsageError(f"{word!r} names port {port}", "a port is a number from 1 to 65535")
+    return found[1] or found[2], port
 
 
 def is_user(word: str) -> bool:

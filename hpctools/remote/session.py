@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import paramiko
-from paramiko.common import cMSG_CHANNEL_REQUEST
 
 from hpctools.errors import HpctoolsError, RemoteError, UnreachableError
+from hpctools.remote.channels import begin_command, opened
 from hpctools.remote.clusters import FOLDER, Cluster
 from hpctools.remote.host_keys import UnknownHost
 from hpctools.remote.names import shown
@@ -67,7 +67,7 @@ class Exchange:
         self.transport = connection.transport
         self.cluster = cluster
         try:
-            self.channel = connection.transport.open_session(timeout=SILENT_SECONDS)
+            self.channel = opened(connection.transport, SILENT_SECONDS)
             self.channel.settimeout(BEGIN_SECONDS)
             with self._limited(BEGIN_SECONDS):
                 begin_command(self.channel, cluster.line("--stdin-request"))
@@ -206,20 +206,6 @@ class Exchange:
 
     def _lost(self, error: BaseException) -> LostConnection:
         return LostConnection(f"the connection to {self.node} broke: {error}", "is the network there?")
-
-
-def begin_command(channel: paramiko.Channel, line: str) -> None:
-    """Start a command, and do not wait for sshd's yes: that comes before its first word, a round trip later.
-
-    If it is a no, paramiko closes the channel.
-    """
-    message = paramiko.Message()
-    message.add_byte(cMSG_CHANNEL_REQUEST)
-    message.add_int(channel.remote_chanid)
-    message.add_string("exec")
-    message.add_boolean(True)
-    message.add_string(line)
-    channel.transport._send_user_message(message)
 
 
 def _raise_what_it_says(message: Message, node: str = "") -> None:

@@ -33,21 +33,24 @@ def check_allowance(request: Request, limits: Limits) -> None:
         raise SubmitError(
             f"account {account.name} may not use the QoS {request.qos}", f"it has: {', '.join(account.qos)}"
         )
-    has_replicas = len(request.sizes.totals) > 1
-    if has_replicas:
+    if len(request.sizes.totals) > 1:
         _check_elastic_qos(limits, account)
         _check_grace(request, *limits.grace_of(ELASTIC_QOS, request.partitions))
-    if "limits" not in limits.enforced:
-        return
     name = limits.qos_of(request.account, request.qos, request.partitions) if account or request.qos else ""
+    if "limits" in limits.enforced:
+        _check_enforced(request, limits, account.bounds if account else (), name)
+    _check_time(request, limits, account, name)
+
+
+def _check_enforced(request: Request, limits: Limits, bounds: tuple[Bounds, ...], name: str) -> None:
+    """Limits of associations and QoS, which hold where AccountingStorageEnforce has `limits`."""
     baseline = qos_bounds(limits, name, request.partitions)
+    has_replicas = len(request.sizes.totals) > 1
     replicas = qos_bounds(limits, ELASTIC_QOS, request.partitions) if has_replicas else QosBounds()
-    bounds = account.bounds if account else ()
     _check_tres(request, bounds, baseline, replicas)
     _check_each_node(request, bounds, baseline, replicas)
     _check_least(request, limits, baseline, replicas)
     check_job_counts(request, bounds, baseline, replicas)
-    _check_time(request, limits, account, name)
     check_spending(request, limits, bounds, baseline, name)
 
 
@@ -89,7 +92,7 @@ def replica_minutes(request: Request, limits: Limits | None) -> int | None:
 
     What is beyond it would be refused, or wait for ever: a replica has not its baseline's QoS.
     """
-    if limits is None or "limits" not in limits.enforced:
+    if limits is None:
         return None
     account = (
         limits.account(request.account, request.partitions) if "associations" in limits.enforced else None
@@ -100,10 +103,15 @@ def replica_minutes(request: Request, limits: Limits | None) -> int | None:
 def _times_of(
     request: Request, limits: Limits, account: Account | None, name: str
 ) -> Iterator[tuple[str, int]]:
-    """Whose time limits hold for a job of a QoS: an association's where that QoS has none."""
+    """Whose time limits hold for a job of a QoS: an association's where that QoS has none.
+
+    A partition's holds whatever AccountingStorageEnforce names: slurmctld compares it with each job's.
+    """
     times = [limits.partitions[each].longest for each in request.partitions if each in limits.partitions]
     if times and None not in times and name not in limits.beyond_times:
         yield f"partition {','.join(request.partitions)}", max(time or 0 for time in times)
+    if "limits" not in limits.enforced:
+        return
     by_qos = [each for each in qos_bounds(limits, name, request.partitions).both if each.minutes is not None]
     factor = limits.usage_factors.get(name, 1.0) if name in limits.asked_with_factor else 1.0
     for each in by_qos or (account.bounds if account else ()):

@@ -52,7 +52,7 @@ def test_each_fault_is_judged_by_itself():
         "steps repeated by one fault, storm (of 4, the worst: baseline)": False,
     }
     lines = [str(row["fault"]) for row in rows(found)]
-    assert [row["kept"] for row in rows(found) if row["kept"] != ""] == [0.96, -0.03, -0.01]
+    assert [row["kept"] for row in rows(found) if row["kept"] != ""] == [0.96, 0.03, 0.01]
     assert lines == [
         "SIGSTOP of worker",
         "storm: 1 worker, 1 agent",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,13 @@ def test_the_next_key_comes_from_the_sites_list_and_the_end_of_input_is_a_no(
 
 @pytest.mark.parametrize(
     ("word", "host", "port"),
-    [("gate:2222", "gate", 2222), ("[2001:db8::1]:2222", "2001:db8::1", 2222), ("gate", "gate", 22)],
+    [
+        ("gate:2222", "gate", 2222),
+        ("[2001:db8::1]:2222", "2001:db8::1", 2222),
+        ("[::1]:2222", "::1", 2222),
+        ("::1", "::1", 22),
+        ("gate", "gate", 22),
+    ],
 )
 def test_a_jump_host_may_be_named_with_its_port(
     tmp_path: Path,
@@ -91,3 +98,13 @@ def test_a_cluster_may_be_called_like_a_host_with_a_port(
     asked: list[str] = []
     monkeypatch.setattr(trusting, "look", lambda settings, _: asked.append(settings.alias))
     assert (trust(["uni:22"]), asked) == (0, ["login1"])
+
+
+@pytest.mark.parametrize("word", ["gate:0", "gate:99999", "[::1]:65536", "gate:123456789"])
+def test_a_number_that_is_no_port_is_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setenv("HPCTOOLS_CLUSTERS", str(tmp_path / "clusters.yaml"))
+    with pytest.raises(UsageError, match=f"^{re.escape(repr(word))} names port [0-9]+") as raised:
+        trust([word])
+    assert raised.value.remedy == "a port is a number from 1 to 65535"

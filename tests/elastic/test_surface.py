@@ -100,6 +100,12 @@ def test_every_argument_and_every_public_method_is_documented(name: str) -> None
     assert all(each.__doc__ for each in shown)
 
 
+@pytest.mark.parametrize("name", ["Loader", "ShardedLoader", "Checkpoint", "elastic_event_detected"])
+def test_what_it_is_made_after_is_said(name: str) -> None:
+    """The field's own interfaces, by name: a reader knows these."""
+    assert re.search(r"^Sources?: \S", inspect.getdoc(getattr(elastic, name)) or "", re.M)
+
+
 def test_public_attributes() -> None:
     """Also of instances: what a constructor sets without an underscore is promised, too."""
     model = nn.Linear(1, 1)

@@ -55,7 +55,7 @@ if [ -e "$JOBS/lose" ]; then
 fi
 if [ -e "$JOBS/run" ]; then
   bash "$script" "$@" >"slurm-$n.out" 2>&1
-  echo COMPLETED >"$JOBS/$n/state"
+  state=$(cat "$JOBS/run"); echo "${state:-COMPLETED}" >"$JOBS/$n/state"
 fi
 echo "$n"
 """
@@ -75,6 +75,7 @@ esac
 SCONTROL = """\
 #!/bin/bash
 [ "$*" = "show config" ] && { echo "MinJobAge               = 300 sec"; exit; }
+[ -e "$JOBS/slow" ] && sleep 0.7
 n=${*: -1}
 echo "JobId=$n JobName=x"; echo "   JobState=RUNNING Reason=None"
 echo "   StdOut=$(cat "$JOBS/$n/cwd")/slurm-$n.out"

@@ -173,6 +173,27 @@ def test_output_is_followed_through_breaks_without_a_byte_twice(cluster: Rig) ->
     assert line.cut == 2
 
 
+def test_one_session_at_a_time_is_enough_to_follow_what_was_submitted(here: Here, cluster: Rig) -> None:
+    """`MaxSessions 1`: the cluster's side still asks Slurm where the job writes, after its answer."""
+    for each in ("run", "slow"):
+        (cluster.folder / "jobs" / each).touch()
+    login = cluster.start("single", settings={"MaxSessions": "1"})
+    cluster.know(login.port)
+    cluster.configure({"single": login.port})
+    code, out, err = here("--cluster", "uni", "--follow", "job.sh", "a b")
+    assert (code, "hello a b" in out, "broke" in err) == (0, True, False), err
+    assert err.endswith("job 1 COMPLETED\n")
+    assert login.log.read_text().count("Accepted publickey") == 1
+
+
+@pytest.mark.parametrize(("state", "code"), [("COMPLETED", 0), ("FAILED", 1), ("TIMEOUT", 1)])
+def test_followed_from_the_submission_on_its_exit_code_is_the_jobs(
+    here: Here, cluster: Rig, state: str, code: int
+) -> None:
+    (cluster.folder / "jobs/run").write_text(state)
+    assert here("--cluster", "uni", "--follow", "job.sh", "a b")[0] == code
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.timeout(45)  # less than what is waited for a first word
 def test_output_is_followed_on_after_a_line_that_fell_silent_without_an_end(

@@ -32,6 +32,8 @@ LASTING = [
     WrongHost("login1 shows another key"),
     RemoteError("no to a password"),
 ]
+WRONG = HpctoolsError("that array writes several files", "follow one of its tasks")
+WRONG.exit_code = 2
 
 
 class Met(Scripted):
@@ -105,6 +107,14 @@ def test_a_break_before_the_first_word_is_waited_for(error: HpctoolsError, begun
     line = Met(error, Line(DONE))
     assert follow(line, Wanted(NAME, follow=True, begun=begun), lambda *_: None) == DONE
     assert len(line.slept) == 1
+
+
+def test_a_question_that_is_wrong_is_not_asked_again() -> None:
+    """As the cluster's side says of an array that hp-submit has just submitted."""
+    line = Met(WRONG, Line(DONE))
+    with pytest.raises(HpctoolsError, match="several files"):
+        follow(line, Wanted(NAME, follow=True, begun=True), lambda *_: None)
+    assert (len(line.asked), line.slept) == (1, [])
 
 
 def test_a_host_that_hangs_up_at_the_door_is_not_waited_for() -> None:

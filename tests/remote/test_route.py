@@ -54,6 +54,8 @@ def test_a_program_can_ask_on_the_terminal_and_outlives_ctrl_c(tmp_path: Path) -
         ("ssh://me@[2001:db8::1]:2222", "2001:db8::1", 2222, "[2001:db8::1]:2222"),
         ("[2001:db8::1]", "2001:db8::1", 2200, "2001:db8::1"),
         ("2001:db8::1", "2001:db8::1", 2200, "2001:db8::1"),
+        ("me@[::1]:2222", "::1", 2222, "[::1]:2222"),
+        ("::1", "::1", 2200, "::1"),
     ],
 )
 def test_a_jump_host_keeps_the_port_it_is_named_with(

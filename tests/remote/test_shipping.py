@@ -130,6 +130,11 @@ def test_the_python_file_that_torchrun_starts_goes_along(
     assert [each for each in files if each != "command.sh"] == sent
 
 
+@pytest.mark.parametrize("words", [["job.sh"], ["--array=3", "job.sh"]])
+def test_one_output_can_be_followed(here: Path, words: list[str]) -> None:
+    assert packed(here, "--follow", *words).request["op"] == "submit"
+
+
 def test_a_policy_goes_along(here: Path) -> None:
     (here / "policy.yaml").write_text("elasticPolicy: {minReplicas: 1, maxReplicas: 2}\n")
     shipment = packed(here, "--elastic-policy", "policy.yaml", "--", "python", "train.py")
@@ -141,6 +146,8 @@ def test_a_policy_goes_along(here: Path) -> None:
     ("words", "why"),
     [
         (["--wait", "job.sh"], "use --follow"),
+        (["--follow", "--array", "0-3", "job.sh"], "--follow shows one output"),
+        (["--follow", "--nodes=1:2", "--array=1,2", "--", "python", "train.py"], "--follow shows one output"),
         (["--clusters", "other", "job.sh"], "clusters.yaml"),
         (["-M", "other", "job.sh"], "clusters.yaml"),
         (["-D", "/tmp", "job.sh"], "run folder"),

@@ -322,11 +322,34 @@ def test_a_run_of_one_size_needs_no_elastic_qos():
     check_allowance(Request(NodeSizes((4,))), limits(qos={"high": HIGH}))
 
 
-def test_what_slurm_does_not_enforce_is_no_limit():
-    known = limits(
-        enforced=frozenset({"associations"}), account=replace(ACCOUNT, group={"node": 1}, group_jobs=1)
+def not_enforced(**more: Any) -> Limits:
+    return limits(
+        enforced=frozenset({"associations"}),
+        user=replace(USER, minutes=5),
+        account=replace(ACCOUNT, group={"node": 1}, group_jobs=1),
+        high=replace(HIGH, minutes=10),
+        elastic=replace(ELASTIC, minutes=10),
+        **more,
     )
-    check_allowance(Request(SIZES, minutes=10**6, partitions=("dl",)), known)
+
+
+def test_what_slurm_does_not_enforce_is_no_limit():
+    known = not_enforced(partitions={"dl": PartitionTimes(None, None)})
+    request = Request(SIZES, minutes=10**6, partitions=("dl",))
+    check_allowance(request, known)
+    assert replica_minutes(request, known) is None
+
+
+@pytest.mark.parametrize("enforced", [{"associations"}, set()])
+def test_a_partition_s_time_limit_holds_whatever_the_accounting_enforces(enforced: set[str]) -> None:
+    """It is slurmctld's own: the job would be refused, or wait for ever (PartitionTimeLimit)."""
+    known = replace(not_enforced(), enforced=frozenset(enforced))
+    request = Request(SIZES, minutes=1440, partitions=("dl",))
+    check_allowance(request, known)
+    assert replica_minutes(request, known) == 1440
+    longer = replace(request, minutes=1441)
+    assert refusal(longer, known).endswith("partition dl allows 1440; give --time 1440 or less")
+    check_allowance(replace(longer, qos="high"), replace(known, beyond_times=frozenset({"high"})))
 
 
 def test_another_account_has_other_limits():
