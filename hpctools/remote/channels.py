@@ -7,12 +7,14 @@ import time
 import paramiko
 from paramiko.common import cMSG_CHANNEL_REQUEST
 
-_FREE_SECONDS = 5.0
-"""Until sshd has ended the session before: with `MaxSessions 1` it refuses another one that long."""
+from hpctools.remote.transport import CheckedTransport
+
+_FREE_SECONDS = 15.0
+"""Until sshd has ended the session before, with `MaxSessions 1`: on its side Slurm is asked something yet."""
 
 
-def opened(transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
-    """A session, as soon as the host has one to give: the cluster's side of the one before may not be over.
+def opened(transport: CheckedTransport, seconds: float) -> paramiko.Channel:
+    """A session; after another one as soon as the host has one to give: that may not be over there.
 
     Args:
         seconds: to wait for its answer.
@@ -23,11 +25,14 @@ def opened(transport: paramiko.Transport, seconds: float) -> paramiko.Channel:
     end = time.monotonic() + _FREE_SECONDS
     while True:
         try:
-            return transport.open_session(timeout=seconds)
+            channel = transport.open_session(timeout=seconds)
         except paramiko.ChannelException:
-            if time.monotonic() > end:
+            if not transport.had_session or time.monotonic() > end:
                 raise
             time.sleep(0.2)
+        else:
+            transport.had_session = True
+            return channel
 
 
 def begin_command(channel: paramiko.Channel, line: str) -> None:

@@ -66,16 +66,8 @@ def follow(session: Session, wanted: Wanted, write: Callable[[str, bytes], None]
             session.drop()
             if (reading.path, reading.offset) != before:
                 patience.renew()
-            if not (reading.begun and _may_pass(error) and patience.wait(error)):
+            if not (reading.begun and reading.may_pass(error) and patience.wait(error)):
                 raise
-
-
-def _may_pass(error: HpctoolsError) -> bool:
-    """Whether to ask again, once there was output; the cluster's own storage or Slurm may be away, too.
-
-    A question that is wrong there (an array has several outputs) is wrong for ever.
-    """
-    return passes(error) or (type(error) is HpctoolsError and error.exit_code != UsageError.exit_code)
 
 
 @dataclass
@@ -93,6 +85,14 @@ class _Reading:
     offset: int = 0
     last: bytes = b""
     begun: bool = False
+
+    def may_pass(self, error: HpctoolsError) -> bool:
+        """Whether to ask again; the cluster's own storage or Slurm may be away, too.
+
+        A question that is wrong there (several outputs) is wrong for ever, unless it was answered before.
+        """
+        wrong = error.exit_code == UsageError.exit_code and not self.path
+        return passes(error) or (type(error) is HpctoolsError and not wrong)
 
     def go_on(self) -> Mapping[str, Any]:
         """Read on to the end. A line that breaks before the first word counts as begun, too."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import paramiko
 
-from hpctools.errors import RemoteError, UnreachableError
+from hpctools.errors import RemoteError, UnreachableError, UsageError
 from hpctools.remote import host_keys
 from hpctools.remote.identities import Person, authenticate
 from hpctools.remote.names import host_and_port, is_host, is_user
@@ -147,7 +147,10 @@ def _through_hosts(
 def _hop(word: str, road: Road) -> HostSettings:
     """[user@]host[:port] or ssh://[user@]host[:port] of ProxyJump."""
     user, _, address = word.removeprefix("ssh://").rpartition("@")
-    host, port = host_and_port(address)
+    try:
+        host, port = host_and_port(address)
+    except UsageError as error:
+        raise RemoteError(f"ProxyJump of ~/.ssh/config: {error.message}", error.remedy) from None
     if not is_host(host) or (user and not is_user(user)):
         raise RemoteError(f"ProxyJump names {word!r}, which is no host", "see ~/.ssh/config")
     return settings(host, user, road.config).at(port)

@@ -72,7 +72,7 @@ class Exchange:
             with self._limited(BEGIN_SECONDS):
                 begin_command(self.channel, cluster.line("--stdin-request"))
         except (paramiko.SSHException, EOFError, OSError) as error:
-            raise self._lost(error) from None
+            raise self._not_begun(error) from None
         self.wire = Wire(self._receive, self._send)
         self._greeted = False
         self._await_greeting()
@@ -203,6 +203,13 @@ class Exchange:
         said = self.channel.recv_stderr(4096) if self.channel.recv_stderr_ready() else self.wire.pending
         lines = said[:4096].decode("utf-8", "replace")
         return shown(" ".join(lines.split())[:300]) or "it said nothing"
+
+    def _not_begun(self, error: Exception) -> LostConnection | SickNode:
+        """Where the host gave sessions before, another connection may have one."""
+        if not isinstance(error, paramiko.ChannelException) or self.transport.had_session:
+            return self._lost(error)
+        said = f"{self.node} lets us in and gives no session: {shown(str(error.text))}"
+        return SickNode(self.node, said, f"has its sshd `MaxSessions 0`? try it: ssh {self.node} true")
 
     def _lost(self, error: BaseException) -> LostConnection:
         return LostConnection(f"the connection to {self.node} broke: {error}", "is the network there?")

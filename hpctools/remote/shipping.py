@@ -188,7 +188,7 @@ def pack(
     # Variables of this machine say nothing of the cluster; a script is looked for here only.
     intent = read_intent(invocation, environment={}, cwd=cwd, standard_input=standard_input)
     _refuse_what_stays_here(intent)
-    if wish.follow and _tasks(intent) > 1:
+    if wish.follow and intent.effective("array") is not None:
         raise UsageError("--follow shows one output", "submit the array, then `hp-logs --follow --task N ID`")
     script, options, command = _script(intent, invocation)
     files = _files(wish, intent, script, cwd, tell)
@@ -203,14 +203,14 @@ def pack(
         "trial": bool(shown) or intent.effective("test-only") is not None,
     }
     job = intent.effective("job-name") or PurePosixPath(_name(intent, script)).name
-    request["runs"] = {"name": job, "count": _tasks(intent)} if intent.is_elastic else {}
+    request["runs"] = {"name": job, "count": _runs(intent)} if intent.is_elastic else {}
     _refuse_a_long_request(request)
     name = wish.submission or new_id(job)
     return Shipment(name, {**request, "id": name}, tuple(files))
 
 
-def _tasks(intent: Intent) -> int:
-    """How many jobs or elastic runs are asked for; 0 where hp-submit will refuse the array."""
+def _runs(intent: Intent) -> int:
+    """How many elastic runs are asked for; 0 where hp-submit will refuse the array."""
     asked = [option for option in intent.all_options if option.name == "array"]
     try:
         return len(parse_array(asked[-1].value or "", asked[-1].place).indices) if asked else 1

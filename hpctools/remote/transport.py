@@ -60,6 +60,7 @@ class CheckedTransport(paramiko.Transport):  # type: ignore[misc]
     wanted_keys: tuple[str, ...] = ()
     parting: str = ""
     """What the host said as it hung up; paramiko throws it away."""
+    had_session = False
 
     def _parse_disconnect(self, message: Message) -> None:
         message.get_int()

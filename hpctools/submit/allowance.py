@@ -36,7 +36,7 @@ def check_allowance(request: Request, limits: Limits) -> None:
     if len(request.sizes.totals) > 1:
         _check_elastic_qos(limits, account)
         _check_grace(request, *limits.grace_of(ELASTIC_QOS, request.partitions))
-    name = limits.qos_of(request.account, request.qos, request.partitions) if account or request.qos else ""
+    name = limits.qos_of(request.account, request.qos, request.partitions)
     if "limits" in limits.enforced:
         _check_enforced(request, limits, account.bounds if account else (), name)
     _check_time(request, limits, account, name)

@@ -186,6 +186,20 @@ def test_one_session_at_a_time_is_enough_to_follow_what_was_submitted(here: Here
     assert login.log.read_text().count("Accepted publickey") == 1
 
 
+def test_a_host_that_gives_no_session_is_passed_over(here: Here, cluster: Rig) -> None:
+    """It is asked for one once; where there is no other host, nothing was submitted."""
+    login = cluster.start("none", settings={"MaxSessions": "0"})
+    cluster.know(login.port, cluster.logins[0].port)
+    cluster.configure({"none": login.port})
+    code, _, err = here("--cluster", "uni", "job.sh")
+    said = "hp-submit: none lets us in and gives no session: Connect failed"
+    assert (code, cluster.jobs, err.startswith(said)) == (1, [], True), err
+    assert login.log.read_text().count("Accepted publickey") == 1
+    cluster.configure({"none": login.port, "login1": cluster.logins[0].port})
+    code, _, err = here("--cluster", "uni", "job.sh")
+    assert (code, len(cluster.jobs), err) == (0, 1, f"{said}\n")
+
+
 @pytest.mark.parametrize(("state", "code"), [("COMPLETED", 0), ("FAILED", 1), ("TIMEOUT", 1)])
 def test_followed_from_the_submission_on_its_exit_code_is_the_jobs(
     here: Here, cluster: Rig, state: str, code: int

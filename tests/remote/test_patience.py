@@ -117,6 +117,12 @@ def test_a_question_that_is_wrong_is_not_asked_again() -> None:
     assert (len(line.asked), line.slept) == (1, [])
 
 
+def test_a_question_that_was_answered_before_is_asked_again() -> None:
+    """On another node the folder of the runs may not be mounted yet."""
+    line = Met(Output(), WRONG, Line(DONE))
+    assert followed(line)[0] == DONE
+
+
 def test_a_host_that_hangs_up_at_the_door_is_not_waited_for() -> None:
     line = Met(HungUp("login1 hung up while we logged in"), Line(DONE))
     with pytest.raises(HungUp):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hpctools.errors import RemoteError
 from hpctools.remote import route
 from hpctools.remote.identities import Person
 from hpctools.remote.route import Road
@@ -65,3 +66,8 @@ def test_a_jump_host_keeps_the_port_it_is_named_with(
     (tmp_path / "config").write_text("Port 2200\n")
     found = route._hop(word, Road(tmp_path / "config", Person(None)))
     assert (found.host, found.port, found.name) == (host, port, name)
+
+
+def test_a_jump_host_with_a_number_that_is_no_port_says_where_it_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match=r"^ProxyJump of ~/.ssh/config: 'gate:99999' names port 99999"):
+        route._hop("gate:99999", Road(tmp_path / "config", Person(None)))

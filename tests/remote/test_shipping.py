@@ -130,11 +130,6 @@ def test_the_python_file_that_torchrun_starts_goes_along(
     assert [each for each in files if each != "command.sh"] == sent
 
 
-@pytest.mark.parametrize("words", [["job.sh"], ["--array=3", "job.sh"]])
-def test_one_output_can_be_followed(here: Path, words: list[str]) -> None:
-    assert packed(here, "--follow", *words).request["op"] == "submit"
-
-
 def test_a_policy_goes_along(here: Path) -> None:
     (here / "policy.yaml").write_text("elasticPolicy: {minReplicas: 1, maxReplicas: 2}\n")
     shipment = packed(here, "--elastic-policy", "policy.yaml", "--", "python", "train.py")
@@ -147,6 +142,9 @@ def test_a_policy_goes_along(here: Path) -> None:
     [
         (["--wait", "job.sh"], "use --follow"),
         (["--follow", "--array", "0-3", "job.sh"], "--follow shows one output"),
+        (["--follow", "--array=3", "job.sh"], "--follow shows one output"),
+        (["--follow", "--array=0-1999%7", "job.sh"], "--follow shows one output"),
+        (["--follow", "array.sh"], "--follow shows one output"),
         (["--follow", "--nodes=1:2", "--array=1,2", "--", "python", "train.py"], "--follow shows one output"),
         (["--clusters", "other", "job.sh"], "clusters.yaml"),
         (["-M", "other", "job.sh"], "clusters.yaml"),
@@ -161,6 +159,7 @@ def test_a_policy_goes_along(here: Path) -> None:
 )
 def test_what_cannot_be_sent_is_said(here: Path, words: list[str], why: str) -> None:
     (here.parent / "train.py").write_text("")
+    (here / "array.sh").write_text("#!/bin/sh\n#SBATCH --array=1-5000\n")
     with pytest.raises(HpctoolsError, match=why):
         packed(here, *words)
 

@@ -9,7 +9,6 @@ there; nobody can have gone past it. Source of the pattern: two-phase commit (Gr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 MESSAGE_SECONDS = 0.1
@@ -34,13 +33,13 @@ class Agreement:
         self._attempts = 0
 
     def propose(self, calls: int, rate: float) -> int:
-        """The next call to propose.
+        """The next call to propose: as far ahead as ranks come while the agents talk, so one where steps are long.
 
         Args:
             calls: the most calls that any rank is known to have made.
             rate: calls per second of one rank; 0 when not known.
         """
-        ahead = 1 + math.ceil(rate * MESSAGE_SECONDS) * (1 << min(self._attempts, 10))
+        ahead = 1 + round(rate * MESSAGE_SECONDS * (1 << min(self._attempts, 10)))
         self._attempts += 1
         self._bound.clear()
         self.call = max(calls, self.call) + ahead

@@ -182,6 +182,14 @@ def test_proposals_go_ahead_faster_the_more_often_they_come_too_late() -> None:
     assert Agreement(["a"]).propose(7, 0.0) == 8
 
 
+@pytest.mark.parametrize("rate", [0.05, 0.4, 2.0])
+def test_where_steps_are_long_the_next_one_is_proposed(rate: float) -> None:
+    """Of a preempted script's few seconds no step is to be lost; who is there already says no."""
+    agreement = Agreement(["a", "b"])
+    assert agreement.propose(7, rate) == 8
+    assert [agreement.propose(7, rate) for _ in range(12)][-1] > 8 + 12, "it goes further in the end"
+
+
 def test_answers_that_are_out_of_date_or_from_strangers_count_for_nothing() -> None:
     agreement = Agreement(["a", "b"])
     first = agreement.propose(0, 0.0)
