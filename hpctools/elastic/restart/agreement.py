@@ -33,7 +33,7 @@ class Agreement:
         self._attempts = 0
 
     def propose(self, calls: int, rate: float) -> int:
-        """The next call to propose: as far ahead as ranks come while the agents talk, so one where steps are long.
+        """The next call to propose: as far ahead as ranks come while agents talk; one where steps are long.
 
         Args:
             calls: the most calls that any rank is known to have made.
