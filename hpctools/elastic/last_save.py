@@ -23,8 +23,8 @@ class LastSave:
 
     In live mode the library saves, and the training goes on until Slurm ends it. In restart mode only the
     script can save, and does so to end: those that ask are told of an event a minute before the limit, or
-    earlier where the policy gives them longer, and the run ends then. At the limit Slurm's SIGTERM would reach
-    their processes in the middle of it. A script that does not ask goes on to the limit.
+    earlier where the policy gives them longer, and the run ends then. At the limit Slurm's SIGTERM would
+    reach their processes in the middle of it. A script that does not ask goes on to the limit.
     """
 
     def __init__(self, run: RunContext) -> None:
