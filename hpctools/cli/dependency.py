@@ -2,39 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from hpctools.cli.connection import connect
 from hpctools.elastic.folder import runs_root
 from hpctools.errors import SubmitError
 from hpctools.slurm.dependencies import NeverSatisfied, left_of
 from hpctools.slurm.sbatch_options import Option
-from hpctools.submit.dependencies import with_jobs
+from hpctools.submit.arrays import array_of
+from hpctools.submit.dependencies import corresponding, of_one_index, with_jobs
 from hpctools.submit.intent import Intent
-from hpctools.submit.runs import Baselines, find_baselines
+from hpctools.submit.runs import Baselines, find_baselines, indices_of, is_job_of_a_run
+
+_FindBaselines = Callable[[str], Baselines]
 
 
 def resolved(intent: Intent, asked: str) -> Intent:
     """The intent with its dependency on runs given as one on their baseline jobs, on the command line.
 
-    What a run that has ended fulfils is left out; an empty dependency is none to Slurm.
+    What a run that has ended fulfils is left out; an empty dependency is none to Slurm. With `aftercorr`
+    each run of an elastic array has one of its own: Slurm sees jobs there, and no array.
 
     Raises:
-        SubmitError: there is no such run, it has no job, or it has ended otherwise than is waited for.
+        SubmitError: there is no such run, it has no job, or it has ended otherwise than is waited for; or
+            nothing corresponds to an index.
         UnreachableError: the controller does not answer.
     """
     root = runs_root().absolute()
+    find = cache(lambda word: find_baselines(word, root, connect))
+    if corresponding(asked) and intent.effective("array") is not None:
+        if intent.is_elastic:
+            return replace(intent, awaited=_by_index(intent, asked, root, find))
+        _check_plain_array(asked, root)
+    option = Option("dependency", _told(asked, find))
+    # sbatch takes the last one, and the command line before the script.
+    return replace(intent, words=(*intent.words, option.word), options=(*intent.options, option))
+
+
+def _told(asked: str, find: _FindBaselines) -> str:
     found: dict[str, Baselines] = {}
 
     def jobs_of(word: str) -> Sequence[int]:
-        found[word] = find_baselines(word, root, connect)
+        found[word] = find(word)
         return found[word].jobs
 
-    told = with_jobs(asked, jobs_of)
-    option = Option("dependency", _left_of(told, found))
-    # sbatch takes the last one, and the command line before the script.
-    return replace(intent, words=(*intent.words, option.word), options=(*intent.options, option))
+    return _left_of(with_jobs(asked, jobs_of), found)
+
+
+def _by_index(intent: Intent, asked: str, root: Path, find: _FindBaselines) -> dict[int, str]:
+    array = array_of(intent)
+    indices = {word: indices_of(word, root) for word in corresponding(asked)}
+    jobs = {word for word in indices if re.fullmatch(r"\d+(_\*)?", word)}
+    own = {word for word in jobs if is_job_of_a_run(int(word.partition("_")[0]), root)}
+
+    def one_of(word: str, index: int) -> str:
+        if word in jobs:
+            job = word.partition("_")[0]
+            return job if word in own else f"{job}_{index}"
+        return _run_of_index(word, index, indices[word])
+
+    def of(index: int) -> str:
+        return _told(of_one_index(asked, lambda word: one_of(word, index)), find)
+
+    return {index: of(index) for index in (array.indices if array else ())}
+
+
+def _run_of_index(word: str, index: int, indices: frozenset[int]) -> str:
+    if indices and index not in indices:
+        raise SubmitError(
+            f"there is no run {word}_{index} that index {index} of --array could wait for (aftercorr:{word})",
+            f"leave {index} out of --array (hp-status {word} shows which there are), or take afterok:{word} "
+            "to wait for all of them",
+        )
+    return f"{word}_{index}" if indices else word
+
+
+def _check_plain_array(asked: str, root: Path) -> None:
+    """Slurm would have each of our tasks wait for all of the runs: their jobs are no array to it."""
+    for word in corresponding(asked):
+        if indices_of(word, root):
+            raise SubmitError(
+                f"{word} is an array of elastic runs, and a plain array's tasks cannot each wait for one "
+                f"of them (aftercorr:{word})",
+                f"take afterok:{word} to wait for all of its runs, or submit each index by itself, as with "
+                f"--array=3 --dependency=afterok:{word}_3",
+            )
 
 
 def _left_of(told: str, found: Mapping[str, Baselines]) -> str:

@@ -237,9 +237,10 @@ def _without_runs(intent: Intent) -> Intent:
     asked = intent.effective("dependency")
     if asked is None:
         return intent
-    from hpctools.submit.dependencies import names_runs
+    from hpctools.submit.dependencies import corresponding, names_runs
 
-    if not names_runs(asked):
+    by_index = intent.is_elastic and intent.effective("array") is not None and corresponding(asked)
+    if not names_runs(asked) and not by_index:
         return intent
     from hpctools.cli.dependency import resolved
 

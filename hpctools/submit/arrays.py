@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from hpctools.errors import SubmitError
 from hpctools.slurm.sbatch_options import Option
+from hpctools.submit.intent import Intent
 
 MOST = 1000
 _PART = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?")
@@ -52,6 +53,16 @@ class Array:
             "SLURM_ARRAY_TASK_MAX": str(self.indices[-1]),
             "SLURM_ARRAY_TASK_STEP": str(steps.pop() if len(steps) == 1 else 1),
         }
+
+
+def array_of(intent: Intent) -> Array | None:
+    """The array that is asked for; None without one.
+
+    Raises:
+        SubmitError: as `parse_array`.
+    """
+    asked = next((option for option in reversed(intent.all_options) if option.name == "array"), None)
+    return None if asked is None else parse_array(asked.value or "", asked.place)
 
 
 def parse_array(value: str, place: str) -> Array:

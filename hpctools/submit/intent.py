@@ -56,6 +56,8 @@ class Intent:
         cwd: the folder of the submission.
         settings: values of hp-submit's own options, by name: `elastic-policy` (a file), `elastic-mode`,
             `resume` (a run).
+        awaited: what the run of each index of an array waits for, in the place of `--dependency`; empty where
+            all wait for the same.
     """
 
     words: tuple[str, ...]
@@ -70,6 +72,7 @@ class Intent:
     nodes: NodeSizes | None
     cwd: Path
     settings: Mapping[str, str] = field(default_factory=dict)
+    awaited: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def is_elastic(self) -> bool:

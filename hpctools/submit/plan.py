@@ -12,10 +12,11 @@ from hpctools.elastic.spec import MODES, RunSpec
 from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
 from hpctools.slurm.limits import Limits
+from hpctools.slurm.sbatch_options import Option
 from hpctools.slurm.types import Partition
 from hpctools.submit import batch, fitting, inheritance, torchrun
 from hpctools.submit.allowance import check_allowance, check_each_qos, replica_minutes
-from hpctools.submit.arrays import Array, parse_array, with_index
+from hpctools.submit.arrays import Array, array_of, with_index
 from hpctools.submit.budget import Budget, check_budget
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
@@ -109,7 +110,7 @@ def plan_elastic(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     fitting.check_launchers(intent, _command(intent, Path()) if runs_command else ())
     preload_of(intent, facts.policy)
     sizes = fitting.agreed_sizes(intent.nodes, facts.policy)
-    array = _array(intent)
+    array = array_of(intent)
     fitting.check_places(facts.policy, array)
     request = _request(intent, sizes, facts, array)
     asked = intent.effective("partition")
@@ -141,11 +142,6 @@ def cautions(intent: Intent, facts: Facts) -> tuple[str, ...]:
     if facts.partitions is not None:
         told.append(only_from(request, intent.effective("partition"), facts.partitions))
     return tuple(said for said in (*told, torchrun.without_effect(intent)) if said is not None)
-
-
-def _array(intent: Intent) -> Array | None:
-    asked = next((option for option in reversed(intent.all_options) if option.name == "array"), None)
-    return None if asked is None else parse_array(asked.value or "", asked.place)
 
 
 def _run(
@@ -189,9 +185,10 @@ def _of_index(intent: Intent, index: int) -> Intent:
         replace(line, options=tuple(with_index(option, index) for option in line.options))
         for line in intent.directives
     )
-    return replace(
-        intent, options=tuple(with_index(each, index) for each in intent.options), directives=directives
-    )
+    options = tuple(with_index(each, index) for each in intent.options)
+    if index in intent.awaited:
+        options = (*options, Option("dependency", intent.awaited[index]))  # sbatch takes the last one
+    return replace(intent, options=options, directives=directives)
 
 
 def _spec(intent: Intent, sizes: NodeSizes, facts: Facts, name: str, run_id: str) -> RunSpec:

@@ -148,6 +148,26 @@ def find_runs(word: str, root: Path, client: Callable[[], SlurmClient]) -> list[
     return (not one and array_runs(word, root)) or [find_run(word, root, client)]
 
 
+def indices_of(word: str, root: Path) -> frozenset[int]:
+    """The indices of an array of runs that is named without one; none when there is no such array.
+
+    Raises:
+        SubmitError: the folder of the runs cannot be read.
+    """
+    if is_there(root / word / "run.json"):
+        return frozenset()
+    return frozenset(int(run.path.name.rpartition("_")[2]) for run in array_runs(word, root))
+
+
+def is_job_of_a_run(job_id: int, root: Path) -> bool:
+    """Whether a run of the user's has had a job, as their folders say.
+
+    Raises:
+        SubmitError: the folder of the runs cannot be read.
+    """
+    return any(_has_had(folder, job_id) for folder in run_folders(root))
+
+
 def array_runs(word: str, root: Path) -> list[RunFolder]:
     """The runs of an array that is named without an index, by index; none when there is no such array."""
     pattern = re.compile(rf"{re.escape(word)}_(\d+)")

@@ -143,3 +143,94 @@ def test_a_run_in_restart_mode_is_not_to_be_resumed(
     said = capfd.readouterr().err
     assert "submit it again (its script goes on from what it saved itself)" in said
     assert "--resume" not in said
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs 0 to 2 of an array, of which the second has finished, and a run of its own that goes on."""
+    monkeypatch.setenv("HPCTOOLS_RUNS", str(tmp_path / "runs"))
+    for name, state, job in (
+        ("prep-00000a_0", "running", 60),
+        ("prep-00000a_1", "finished", 61),
+        ("prep-00000a_2", "running", 62),
+        ("goes-000002", "running", 22),
+    ):
+        folder = make_run(tmp_path / "runs", name)
+        folder.append_job("baseline", job)
+        folder.write_status(RunStatus(state))
+
+
+def awaited_by_each(*words: str) -> list[str]:
+    """What each run of an array of three is submitted with, last."""
+    slurm = FakeSlurm()
+    assert main(["--nodes=1:2", *words, "--", "train"], client=lambda: slurm) == 0
+    return [
+        [option for option in each.options if option.startswith("--dependency=")][-1]
+        for each in slurm.submitted
+    ]
+
+
+@pytest.mark.usefixtures("prepared", "sbatch")
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("aftercorr:prep-00000a", ["afterok:60", "", "afterok:62"]),
+        (
+            "AFTERCORR:prep-00000a,afterany:goes-000002",
+            ["afterok:60,afterany:22", "afterany:22", "afterok:62,afterany:22"],
+        ),
+        ("aftercorr:99", ["afterok:99_0", "afterok:99_1", "afterok:99_2"]),
+        ("aftercorr:99_*:prep-00000a", ["afterok:99_0:60", "afterok:99_1", "afterok:99_2:62"]),
+        # One job, to which none of ours corresponds: Slurm takes it for afterok, too.
+        ("aftercorr:goes-000002:prep-00000a_2:60:99_7", ["afterok:22:62:60:99_7"] * 3),
+        ("afterok:prep-00000a", ["afterok:60:62"] * 3),
+    ],
+)
+def test_each_run_of_an_array_waits_for_what_has_its_index(asked: str, told: list[str]) -> None:
+    assert awaited_by_each("--array=0-2", f"--dependency={asked}") == [
+        f"--dependency={each}" for each in told
+    ]
+
+
+@pytest.mark.usefixtures("prepared", "sbatch")
+def test_the_limit_of_an_array_is_added_to_what_each_run_waits_for() -> None:
+    told = awaited_by_each("--array=0-2%1", "--dependency=aftercorr:prep-00000a")
+    assert told == [
+        f"--dependency={each}" for each in ("afterok:60", "afterany:101", "afterok:62,afterany:102")
+    ]
+
+
+@pytest.mark.usefixtures("prepared")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--nodes=1:2", "--array=1-3", "--", "train"],
+            "there is no run prep-00000a_3 that index 3 of --array could wait for (aftercorr:prep-00000a)",
+        ),
+        (
+            ["--array=0-2", "job.sh"],
+            "or submit each index by itself, as with --array=3 --dependency=afterok:prep-00000a_3",
+        ),
+    ],
+)
+def test_an_index_to_which_nothing_can_correspond_is_refused(
+    sbatch: Path,  # noqa: F811
+    capfd: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
+) -> None:
+    slurm = FakeSlurm()
+    assert main(["--dependency=aftercorr:prep-00000a", *words], client=lambda: slurm) == 1
+    assert said in " ".join(capfd.readouterr().err.split())
+    assert not slurm.submitted
+    assert not (sbatch / "argv").exists()
+
+
+@pytest.mark.usefixtures("prepared")
+def test_without_an_array_all_runs_are_waited_for(sbatch: Path) -> None:  # noqa: F811
+    assert_told(sbatch, "aftercorr:prep-00000a", "aftercorr:60:62")
+    assert main(["--array=0-2", "--dependency=aftercorr:goes-000002", "job.sh"]) == 0
+    assert argv_of(sbatch)[-2:] == ["--dependency=aftercorr:22", "job.sh"]
+    assert main(["--array=0-2", "--dependency=aftercorr:99", "job.sh"]) == 0
+    assert argv_of(sbatch)[-2:] == ["--dependency=aftercorr:99", "job.sh"]

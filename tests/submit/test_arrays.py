@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hpctools.errors import SubmitError
 from hpctools.slurm.sbatch_options import Option
 from hpctools.submit.arrays import Array, parse_array, with_index
-from hpctools.submit.dependencies import names_runs, waiting_for, with_jobs
+from hpctools.submit.dependencies import corresponding, names_runs, of_one_index, waiting_for, with_jobs
 from hpctools.submit.times import is_unlimited, minutes_of
 
 
@@ -105,6 +105,13 @@ def test_runs_stand_for_their_baseline_jobs(value, meant):
 def test_what_names_no_run_is_sbatchs_own(value):
     assert not names_runs(value)
     assert with_jobs(value, JOBS.__getitem__) == value
+
+
+def test_of_what_corresponds_each_index_has_its_own():
+    value = "AfterCorr:sweep-1:8+5,afterany:7?aftercorr:9_*"
+    assert corresponding(value) == ["sweep-1", "8", "9_*"]
+    assert of_one_index(value, lambda word: f"<{word}>") == "afterok:<sweep-1>:<8>+5,afterany:7?afterok:<9_*>"
+    assert not corresponding("singleton,afterok:7,aftercorr,after:aftercorr")
 
 
 def test_waiting_is_added_to_what_a_job_waits_for_already():
