@@ -16,7 +16,7 @@ from hpctools.slurm.sbatch_options import Option
 from hpctools.submit.arrays import array_of
 from hpctools.submit.dependencies import corresponding, of_one_index, with_jobs
 from hpctools.submit.intent import Intent
-from hpctools.submit.runs import Baselines, find_baselines, indices_of, is_job_of_a_run
+from hpctools.submit.runs import Baselines, find_baselines, indices_of
 
 _FindBaselines = Callable[[str], Baselines]
 
@@ -56,14 +56,12 @@ def _told(asked: str, find: _FindBaselines) -> str:
 def _by_index(intent: Intent, asked: str, root: Path, find: _FindBaselines) -> dict[int, str]:
     array = array_of(intent)
     indices = {word: indices_of(word, root) for word in corresponding(asked)}
-    jobs = {word for word in indices if re.fullmatch(r"\d+(_\*)?", word)}
-    own = {word for word in jobs if is_job_of_a_run(int(word.partition("_")[0]), root)}
 
     def one_of(word: str, index: int) -> str:
-        if word in jobs:
-            job = word.partition("_")[0]
-            return job if word in own else f"{job}_{index}"
-        return _run_of_index(word, index, indices[word])
+        # Of a job, as Slurm takes it for one that is no task. Slurm 22.05 begins at once what waits for a
+        # task that there is not, so tasks are for people to name.
+        job = re.fullmatch(r"(\d+)(_\*)?", word)
+        return job[1] if job else _run_of_index(word, index, indices[word])
 
     def of(index: int) -> str:
         return _told(of_one_index(asked, lambda word: one_of(word, index)), find)

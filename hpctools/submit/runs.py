@@ -159,15 +159,6 @@ def indices_of(word: str, root: Path) -> frozenset[int]:
     return frozenset(int(run.path.name.rpartition("_")[2]) for run in array_runs(word, root))
 
 
-def is_job_of_a_run(job_id: int, root: Path) -> bool:
-    """Whether a run of the user's has had a job, as their folders say.
-
-    Raises:
-        SubmitError: the folder of the runs cannot be read.
-    """
-    return any(_has_had(folder, job_id) for folder in run_folders(root))
-
-
 def array_runs(word: str, root: Path) -> list[RunFolder]:
     """The runs of an array that is named without an index, by index; none when there is no such array."""
     pattern = re.compile(rf"{re.escape(word)}_(\d+)")
