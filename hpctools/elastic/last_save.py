@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 
 from hpctools.elastic.context import RunContext
@@ -81,7 +80,9 @@ class LastSave:
     def _lead(self) -> float:
         """How long before its time is up: longer where a script, or the last save, takes longer."""
         spec = self._run.spec
-        share = math.inf if spec.time_limit_s is None else spec.time_limit_s / SHARE_OF_TIME
+        if spec.time_limit_s is None:  # a partition's DefaultTime may be short: most of it is for training
+            return LAST_SECONDS
+        share = spec.time_limit_s / SHARE_OF_TIME
         if self._run.restart is not None:
             asked = spec.elastic_policy.graceful_shutdown_s or 0.0
             return min(max(LAST_SECONDS, asked + GRACE_RESERVE + TERM_SECONDS), share)

@@ -68,7 +68,8 @@ def test_a_node_of_which_nobody_says_when_it_goes() -> None:
         (3600.0, 315.0, True, 300.0, False),
         (400.0, 304.0, True, 300.0, False),
         (400.0, 99.0, True, 300.0, True),
-        (None, 304.0, True, 300.0, True),
+        (None, 304.0, True, 300.0, False),
+        (None, 59.0, True, 300.0, True),
     ],
 )
 def test_when_a_script_is_told_that_the_time_is_nearly_up(
@@ -99,7 +100,8 @@ def test_when_a_script_is_told_that_the_time_is_nearly_up(
         (3600.0, 20.0, 75.0, False),
         (3600.0, 100.0, 215.0, False),
         (3600.0, 100.0, 204.0, True),
-        (None, 100.0, 204.0, True),
+        (None, 100.0, 204.0, False),
+        (None, 100.0, 59.0, True),
         (400.0, 100.0, 115.0, False),
         (400.0, 100.0, 99.0, True),
         (60.0, 100.0, 59.0, True),
