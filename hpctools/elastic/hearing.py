@@ -304,7 +304,6 @@ class Hearing:
     def _on_saved(self, worker: Worker, message: Message, now: float) -> None:
         run, detail = self._run, {key: value for key, value in message.items() if key not in UNTOLD}
         generation, run.has_saved = int(message.get("generation", -1)), True
-        run.save_seconds = float(message.get("seconds", 0.0))
         if generation < 0 or run.journal.counts(generation):
             run.has_checkpoint, run.begun_again = True, 0
             rounds = int(message.get("rounds", -1))  # workers park with these

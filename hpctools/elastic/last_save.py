@@ -7,12 +7,9 @@ import time
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Outcome
-from hpctools.elastic.restart.limits import TERM_SECONDS
-from hpctools.elastic.spec import GRACE_RESERVE
 
 LAST_SECONDS = 60.0
 SHARE_OF_TIME = 4  # a run with a limit of two minutes trains for more than the first
-SAVE_MARGIN = 5.0
 AGAIN_SECONDS = 2.0  # one scancel may come as two signals
 NEARLY_UP = "the run's time is nearly up"
 
@@ -21,9 +18,9 @@ class LastSave:
     """Has the state saved, and waits for that within the time that Slurm leaves.
 
     In live mode the library saves, and the training goes on until Slurm ends it. In restart mode only the
-    script can save, and does so to end: those that ask are told of an event a minute before the limit, or
-    earlier where the policy gives them longer, and the run ends then. At the limit Slurm's SIGTERM would
-    reach their processes in the middle of it. A script that does not ask goes on to the limit.
+    script can save, and does so to end: those that ask are told of an event a minute before the limit, at
+    which Slurm's SIGTERM would reach their processes in the middle of it, and the run ends then. A script
+    that does not ask goes on to the limit.
     """
 
     def __init__(self, run: RunContext) -> None:
@@ -78,16 +75,11 @@ class LastSave:
 
     @property
     def _lead(self) -> float:
-        """How long before its time is up: longer where a script, or the last save, takes longer."""
+        """How long before its time is up."""
         spec = self._run.spec
-        if spec.time_limit_s is None:  # a partition's DefaultTime may be short: most of it is for training
+        if self._run.restart is None or spec.time_limit_s is None:
             return LAST_SECONDS
-        share = spec.time_limit_s / SHARE_OF_TIME
-        if self._run.restart is not None:
-            asked = spec.elastic_policy.graceful_shutdown_s or 0.0
-            return min(max(LAST_SECONDS, asked + GRACE_RESERVE + TERM_SECONDS), share)
-        # One may be under way, and two never overlap.
-        return max(LAST_SECONDS, min(2 * self._run.save_seconds + SAVE_MARGIN, share))
+        return min(LAST_SECONDS, spec.time_limit_s / SHARE_OF_TIME)
 
     def _seconds(self, outcome: Outcome) -> float:
         """What there is: nobody has been sent a signal before the limit."""

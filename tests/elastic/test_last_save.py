@@ -55,31 +55,21 @@ def test_a_node_of_which_nobody_says_when_it_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "left", "asks", "graceful", "ends"),
+    ("limit", "left", "asks", "ends"),
     [
-        (None, 59.0, True, None, True),
-        (None, 75.0, True, None, False),
-        (None, 1.0, False, None, False),
-        (100.0, 40.0, True, None, False),
-        (100.0, 24.0, True, None, True),
-        (3600.0, 59.0, True, None, True),
-        (3600.0, 59.0, True, 5.0, True),
-        (3600.0, 304.0, True, 300.0, True),
-        (3600.0, 315.0, True, 300.0, False),
-        (400.0, 304.0, True, 300.0, False),
-        (400.0, 99.0, True, 300.0, True),
-        (None, 304.0, True, 300.0, False),
-        (None, 59.0, True, 300.0, True),
+        (None, 59.0, True, True),
+        (None, 75.0, True, False),
+        (None, 1.0, False, False),
+        (100.0, 40.0, True, False),
+        (100.0, 24.0, True, True),
+        (3600.0, 59.0, True, True),
     ],
 )
 def test_when_a_script_is_told_that_the_time_is_nearly_up(
-    limit: float | None, left: float, asks: bool, graceful: float | None, ends: bool, tmp_path: Path
+    limit: float | None, left: float, asks: bool, ends: bool, tmp_path: Path
 ) -> None:
-    """As long before as the policy gives it, and the way out takes; a minute at least."""
-
     async def act() -> None:
-        policy = {} if graceful is None else {"graceful_shutdown_s": graceful}
-        spec = replace(SPEC, mode="restart", time_limit_s=limit, policy=policy)
+        spec = replace(SPEC, mode="restart", time_limit_s=limit)
         run = Scene(RunFolder.create(tmp_path / "run", spec), spec).run
         restart: Any = Ranks(asks)
         run.restart = restart
@@ -88,46 +78,6 @@ def test_when_a_script_is_told_that_the_time_is_nearly_up(
         assert run.ended.done() == ends
         if ends:
             assert run.ended.result() == Outcome("cancelled", NEARLY_UP)
-
-    asyncio.run(act())
-
-
-@pytest.mark.parametrize(
-    ("limit", "took", "left", "saves"),
-    [
-        (3600.0, 0.0, 75.0, False),
-        (3600.0, 0.0, 59.0, True),
-        (3600.0, 20.0, 75.0, False),
-        (3600.0, 100.0, 215.0, False),
-        (3600.0, 100.0, 204.0, True),
-        (None, 100.0, 204.0, False),
-        (None, 100.0, 59.0, True),
-        (400.0, 100.0, 115.0, False),
-        (400.0, 100.0, 99.0, True),
-        (60.0, 100.0, 59.0, True),
-    ],
-)
-def test_a_state_that_takes_long_to_save_is_saved_earlier(
-    limit: float | None, took: float, left: float, saves: bool, tmp_path: Path
-) -> None:
-    """Twice as long as the last save took: another one may be under way. A quarter of the time at most."""
-
-    async def act() -> None:
-        spec = replace(SPEC, time_limit_s=limit)
-        scene = Scene(RunFolder.create(tmp_path / "run", spec), spec)
-        if took:
-            saved = {
-                "kind": "saved",
-                "step": 3,
-                "why": "",
-                "order": "",
-                "where": "/s/step-3",
-                "seconds": took,
-            }
-            scene.hearing.hear(scene.run.roster.workers[NAMES[0]], saved)
-        scene.run.replicas._limit = TimeLimit(1, time.time() + left)
-        LastSave(scene.run).heed_limit()
-        assert bool([each for each in scene.run.folder.events() if each.event == "save_ordered"]) == saves
 
     asyncio.run(act())
 
