@@ -63,6 +63,11 @@ class RestartMode(Protocol):
         """Whether the script asks for events, and so can be told."""
         ...
 
+    @property
+    def save_seconds(self) -> float:
+        """How long before it is too late a script is told, to save in the time that the policy gives it."""
+        ...
+
     def tick(self, now: float) -> None:
         """Some time has passed."""
         ...

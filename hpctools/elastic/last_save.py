@@ -18,9 +18,9 @@ class LastSave:
     """Has the state saved, and waits for that within the time that Slurm leaves.
 
     In live mode the library saves, and the training goes on until Slurm ends it. In restart mode only the
-    script can save, and does so to end: those that ask are told of an event a minute before the limit, at
-    which Slurm's SIGTERM would reach their processes in the middle of it, and the run ends then. A script
-    that does not ask goes on to the limit.
+    script can save, and does so to end: those that ask are told of an event so long before the limit as the
+    run's policy gives them, a minute at least, and the run ends then: at the limit, Slurm's SIGTERM would
+    reach their processes in the middle of it. A script that does not ask goes on to the limit.
     """
 
     def __init__(self, run: RunContext) -> None:
@@ -76,10 +76,18 @@ class LastSave:
     @property
     def _lead(self) -> float:
         """How long before its time is up."""
-        spec = self._run.spec
-        if self._run.restart is None or spec.time_limit_s is None:
+        restart = self._run.restart
+        if restart is None:
             return LAST_SECONDS
-        return min(LAST_SECONDS, spec.time_limit_s / SHARE_OF_TIME)
+        return min(max(LAST_SECONDS, restart.save_seconds), self._longest)
+
+    @property
+    def _longest(self) -> float:
+        """A run shall train for most of the time that it was given, where that is known."""
+        given, minutes = self._run.spec.time_limit_s, self._run.replicas.minutes
+        if given is None and minutes is not None:
+            given = 60.0 * minutes  # as the partition or the script says
+        return float("inf") if given is None else given / SHARE_OF_TIME
 
     def _seconds(self, outcome: Outcome) -> float:
         """What there is: nobody has been sent a signal before the limit."""

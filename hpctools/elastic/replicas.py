@@ -122,6 +122,11 @@ class Replicas:
         """When Slurm will end the baseline job, Unix seconds; None: never, or not yet known."""
         return self._limit.end
 
+    @property
+    def minutes(self) -> int | None:
+        """What Slurm gives the baseline job from its beginning on; None: no limit, or not yet known."""
+        return self._limit.minutes
+
     def end_if_begun(self, now: float) -> float | None:
         """As `end`, but for a baseline job that still waits as if it began `now`, Unix seconds."""
         return self._limit.end_if_begun(now)

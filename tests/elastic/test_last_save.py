@@ -18,6 +18,9 @@ from hpctools.elastic import hearing
 from hpctools.elastic.folder import Ending, RunFolder
 from hpctools.elastic.last_save import NEARLY_UP, LastSave
 from hpctools.elastic.peers import Outcome
+from hpctools.elastic.restart.limits import TERM_SECONDS
+from hpctools.elastic.restart.record import Record
+from hpctools.elastic.restart.run import RestartRun
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.time_limit import TimeLimit
 from hpctools.elastic.wave import GATHER_SECONDS, Wave
@@ -26,10 +29,11 @@ POLICY_5 = {"graceful_shutdown_s": 5.0}
 
 
 class Ranks:
-    """Restart mode, of which the script asks for events or does not."""
+    """Restart mode, of which the script asks for events or does not, and has so long to save."""
 
-    def __init__(self, asks: bool) -> None:
+    def __init__(self, asks: bool, save_seconds: float = 65.0) -> None:
         self.asks = asks
+        self.save_seconds = save_seconds
 
 
 @pytest.mark.parametrize(
@@ -55,29 +59,66 @@ def test_a_node_of_which_nobody_says_when_it_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "left", "asks", "ends"),
+    ("limit", "minutes", "save_seconds", "left", "asks", "ends"),
     [
-        (None, 59.0, True, True),
-        (None, 75.0, True, False),
-        (None, 1.0, False, False),
-        (100.0, 40.0, True, False),
-        (100.0, 24.0, True, True),
-        (3600.0, 59.0, True, True),
+        (None, None, 65.0, 64.0, True, True),
+        (None, None, 65.0, 75.0, True, False),
+        (None, None, 65.0, 1.0, False, False),
+        (100.0, None, 65.0, 40.0, True, False),
+        (100.0, None, 65.0, 24.0, True, True),
+        (3600.0, None, 65.0, 64.0, True, True),
+        pytest.param(3600.0, None, 10.0, 59.0, True, True, id="a minute at least"),
+        pytest.param(3600.0, None, 10.0, 75.0, True, False, id="and no more"),
+        pytest.param(3600.0, None, 305.0, 304.0, True, True, id="as long as the policy says"),
+        pytest.param(3600.0, None, 305.0, 315.0, True, False, id="not longer"),
+        pytest.param(600.0, None, 305.0, 160.0, True, False, id="it trains for most of its time"),
+        pytest.param(600.0, None, 305.0, 149.0, True, True, id="the last quarter"),
+        pytest.param(None, 10, 305.0, 160.0, True, False, id="also of a time that Slurm gave by itself"),
+        pytest.param(None, 10, 305.0, 149.0, True, True, id="the last quarter of that"),
     ],
 )
 def test_when_a_script_is_told_that_the_time_is_nearly_up(
-    limit: float | None, left: float, asks: bool, ends: bool, tmp_path: Path
+    limit: float | None,
+    minutes: int | None,
+    save_seconds: float,
+    left: float,
+    asks: bool,
+    ends: bool,
+    tmp_path: Path,
 ) -> None:
     async def act() -> None:
         spec = replace(SPEC, mode="restart", time_limit_s=limit)
         run = Scene(RunFolder.create(tmp_path / "run", spec), spec).run
-        restart: Any = Ranks(asks)
+        restart: Any = Ranks(asks, save_seconds)
         run.restart = restart
-        run.replicas._limit = TimeLimit(1, time.time() + left)
+        run.replicas._limit = TimeLimit(1, time.time() + left, minutes)
         LastSave(run).heed_limit()
         assert run.ended.done() == ends
         if ends:
             assert run.ended.result() == Outcome("cancelled", NEARLY_UP)
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize(("policy", "seconds"), [({}, 60.0), ({"graceful_shutdown_s": 300.0}, 300.0)])
+def test_a_script_has_what_its_policy_says_before_its_time_is_up(
+    policy: dict[str, float], seconds: float, tmp_path: Path
+) -> None:
+    """From when it is told until SIGTERM; SIGKILL comes before the limit."""
+
+    async def act() -> None:
+        spec = replace(SPEC, mode="restart", time_limit_s=3600.0, policy=policy)
+        run = Scene(RunFolder.create(tmp_path / "run", spec), spec).run
+        restart = run.restart = RestartRun(run, takes_over=False)
+        save, before = LastSave(run), time.time()
+        run.replicas._limit = TimeLimit(1, before + restart.save_seconds)
+        left = save._seconds(Outcome("cancelled", NEARLY_UP)) - TERM_SECONDS
+        assert restart.save_seconds >= save._lead >= seconds
+        assert left >= seconds - (time.time() - before)
+        restart._generations._record = Record(1, ("b0",), 1)
+        restart._generations.phase = "running"
+        restart._generations.finish(100.0, left + TERM_SECONDS)
+        assert restart._generations._limit == 100.0 + left
 
     asyncio.run(act())
 

@@ -138,7 +138,7 @@ class RestartRun:
     def _let_go(self, now: float) -> None:
         """What is expected comes near."""
         for node, (until, action) in list(self._expected.items()):
-            if until - now <= self._limits.graceful + SAVE_RESERVE:
+            if until - now <= self.save_seconds:
                 del self._expected[node]
                 if any(not each.leaving for each in self._run.roster.agents_on(node)):
                     self._run.act(Depart(node, max(0.0, until - now), action.reason, action.avoid_s))
@@ -182,6 +182,11 @@ class RestartRun:
     def asks(self) -> bool:
         """Whether a rank that runs has asked for events."""
         return any(self._generations.calls.values())
+
+    @property
+    def save_seconds(self) -> float:
+        """How long before it is too late a script is told, to save in the time that the policy gives it."""
+        return self._limits.graceful + SAVE_RESERVE
 
     def tick(self, now: float) -> None:
         """Some time has passed."""
