@@ -95,6 +95,7 @@ class RunContext:
             or one was saved before a roll back, which may be void. Then storage is asked before it counts
             that there is none.
         has_saved: whether anything was ever saved, or the run began from what another one had saved.
+        save_seconds: how long the last save took, as far as is known; 0: nothing was saved yet.
         saves_by_itself: whether something is saved by time or steps, as the workers say; None: nobody has
             said so, and the policy in `spec` counts.
         left_out: numbers of the steps whose batches are left out.
@@ -135,6 +136,7 @@ class RunContext:
         self.act: Callable[[Action], None] = lambda action: None
         self.has_checkpoint = self.may_have_checkpoint = False
         self.has_saved = False
+        self.save_seconds = 0.0
         self.saves_by_itself: bool | None = None
         self.left_out: set[int] = set()
         self.begun_again = 0

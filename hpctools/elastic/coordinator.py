@@ -189,7 +189,7 @@ class Coordinator:
             run.journal.resume()
             run.payback.history.restore(read_past(run.folder, time.monotonic()))
             events = events_of(run.folder)
-            run.has_checkpoint = has_checkpoint(events)
+            run.has_checkpoint, run.save_seconds = has_checkpoint(events), earlier_terms.save_seconds(events)
             run.may_have_checkpoint, run.begun_again = not run.has_checkpoint, begun_again(events)
             run.has_saved, run.left_out = earlier_terms.has_saved(events), earlier_terms.left_out(events)
             for node, span in exclusions(events).items():

@@ -70,6 +70,12 @@ def has_saved(events: Iterable[Event]) -> bool:
     return any(each.event in _SAVED for each in events)
 
 
+def save_seconds(events: Iterable[Event]) -> float:
+    """How long the last save took; 0: nothing was saved yet, or that is not told."""
+    took = [each.detail.get("seconds") for each in events if each.event == "saved"]
+    return next((float(each) for each in reversed(took) if isinstance(each, int | float)), 0.0)
+
+
 def left_out(events: Iterable[Event]) -> set[int]:
     """Numbers of the steps whose batches earlier coordinators have had left out."""
     found: set[int] = set()

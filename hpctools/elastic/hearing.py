@@ -310,6 +310,7 @@ class Hearing:
             run.membership.saved(int(message["step"]), rounds if rounds >= 0 else None)
         else:  # storage is asked whether a roll back has made it void, if ever somebody has to know
             run.may_have_checkpoint, detail["rolled_back"] = True, True
+        run.save_seconds = float(message.get("seconds", run.save_seconds))
         run.journal.event("saved", worker=worker.name, **detail)
         run.saves.note_answer(message)
 

@@ -10,6 +10,8 @@ from hpctools.elastic.peers import Outcome
 
 LAST_SECONDS = 60.0
 SHARE_OF_TIME = 4  # a run with a limit of two minutes trains for more than the first
+SAVES_IN_A_ROW = 2  # one that has begun just before goes first
+LIVE_RESERVE = 5.0  # seconds, until the limit is heeded and the step is done
 AGAIN_SECONDS = 2.0  # one scancel may come as two signals
 NEARLY_UP = "the run's time is nearly up"
 
@@ -17,15 +19,16 @@ NEARLY_UP = "the run's time is nearly up"
 class LastSave:
     """Has the state saved, and waits for that within the time that Slurm leaves.
 
-    In live mode the library saves, and the training goes on until Slurm ends it. In restart mode only the
-    script can save, and does so to end: those that ask are told of an event so long before the limit as the
-    run's policy gives them, a minute at least, and the run ends then: at the limit, Slurm's SIGTERM would
+    In live mode the library saves, and the training goes on until Slurm ends it. That begins a minute before
+    the limit, or earlier where the last save took long: another one may just have begun. In restart mode only
+    the script can save, and does so to end: those that ask are told of an event so long before the limit as
+    the run's policy gives them, a minute at least, and the run ends then: at the limit, Slurm's SIGTERM would
     reach their processes in the middle of it. A script that does not ask goes on to the limit.
     """
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._has_saved = False
+        self._saved_within: float | None = None  # how long before the limit; None: not yet
         self._cancelled: float | None = None  # when somebody wanted so first
         self._enough = asyncio.Event()
 
@@ -47,13 +50,15 @@ class LastSave:
     def heed_limit(self) -> None:
         """What is saved before Slurm ends the baseline job, another run can resume from."""
         end = self._run.replicas.end
-        if end is None or end - time.time() >= self._lead:
-            self._has_saved = False  # the limit was raised, or another baseline job has one of its own
+        # A save that is quicker than the one before makes the lead shorter, and is not done again.
+        lead = max(self._lead, self._saved_within or 0.0)
+        if end is None or end - time.time() >= lead:
+            self._saved_within = None  # the limit was raised, or another baseline job has one of its own
         elif self._run.restart is not None:
             if self._run.restart.asks:
                 self._run.end(Outcome("cancelled", NEARLY_UP))
-        elif not self._has_saved:
-            self._has_saved = True
+        elif self._saved_within is None:
+            self._saved_within = lead
             self._run.order_save(NEARLY_UP, urgent=False, seconds=max(0.0, end - time.time()))
 
     async def keep(self, outcome: Outcome) -> None:
@@ -78,7 +83,8 @@ class LastSave:
         """How long before its time is up."""
         restart = self._run.restart
         if restart is None:
-            return LAST_SECONDS
+            needed = SAVES_IN_A_ROW * self._run.save_seconds + LIVE_RESERVE
+            return max(LAST_SECONDS, min(needed, self._longest))
         return min(max(LAST_SECONDS, restart.save_seconds), self._longest)
 
     @property

@@ -37,6 +37,24 @@ def test_the_last_step_is_done_unless_somebody_began_again(events: Sequence[str]
     assert is_complete([Event("now", event, {}) for event in events]) is complete
 
 
+@pytest.mark.parametrize("told", [(), (3.0, 100.0), (100.0, None)])
+def test_whoever_takes_over_knows_how_long_the_last_save_took(
+    tmp_path: Path, told: Sequence[float | None]
+) -> None:
+    """As far as the events tell."""
+
+    async def take_over() -> float:
+        coordinator = Coordinator(folder, FakeSlurm(), 7, term=2)
+        coordinator._begin("host")
+        return coordinator._run.save_seconds
+
+    folder = RunFolder.create(tmp_path / "run", SPEC)
+    for seconds in told:
+        folder.append_event("saved", **({} if seconds is None else {"seconds": seconds}))
+    folder.append_event("left")
+    assert asyncio.run(take_over()) == (100.0 if told else 0.0)
+
+
 def agent(name: str, *, running: Sequence[str] = (), ended: Sequence[str] = ()) -> dict[str, Any]:
     """What the agent of a replica says of its workers; those that ended did so with exit code 0."""
     ends = [{"worker": worker, "code": 0, "tail": []} for worker in ended]

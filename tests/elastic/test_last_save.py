@@ -123,6 +123,55 @@ def test_a_script_has_what_its_policy_says_before_its_time_is_up(
     asyncio.run(act())
 
 
+@pytest.mark.parametrize(
+    ("limit", "took", "left", "saves"),
+    [
+        pytest.param(3600.0, None, 59.0, True, id="a minute where nothing was saved yet"),
+        pytest.param(3600.0, None, 75.0, False, id="and no more"),
+        pytest.param(3600.0, 2.0, 75.0, False, id="a short save"),
+        pytest.param(3600.0, 100.0, 204.0, True, id="a long one, that may have to wait for another"),
+        pytest.param(3600.0, 100.0, 215.0, False, id="not earlier"),
+        pytest.param(600.0, 100.0, 149.0, True, id="the last quarter"),
+        pytest.param(600.0, 100.0, 160.0, False, id="not before the last quarter"),
+        pytest.param(100.0, 100.0, 59.0, True, id="a minute of a short run's time"),
+    ],
+)
+def test_when_the_state_is_saved_before_the_limit(
+    limit: float, took: float | None, left: float, saves: bool, tmp_path: Path
+) -> None:
+    async def act() -> None:
+        spec = replace(SPEC, time_limit_s=limit)
+        scene = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        if took is not None:
+            scene.hearing.hear(scene.run.roster.workers["b0.0.0"], saved(took))
+        scene.run.replicas._limit = TimeLimit(1, time.time() + left)
+        LastSave(scene.run).heed_limit()
+        assert [each["why"] for each in scene.workers["b0.0.0"].said("save")] == [NEARLY_UP] * saves
+
+    asyncio.run(act())
+
+
+def test_what_is_saved_sooner_than_thought_is_not_saved_again_unless_the_limit_is_raised(
+    tmp_path: Path,
+) -> None:
+    async def act() -> None:
+        spec = replace(SPEC, time_limit_s=3600.0)
+        scene = Scene(RunFolder.create(tmp_path / "run", spec), spec)
+        save = LastSave(scene.run)
+        for took, left, orders in ((100.0, 200.0, 1), (10.0, 190.0, 1), (10.0, 900.0, 1), (10.0, 59.0, 2)):
+            scene.hearing.hear(scene.run.roster.workers["b0.0.0"], saved(took))
+            scene.run.replicas._limit = TimeLimit(1, time.time() + left)
+            save.heed_limit()
+            assert len(scene.workers["b0.0.0"].said("save")) == orders
+
+    asyncio.run(act())
+
+
+def saved(seconds: float) -> dict[str, Any]:
+    told = {"kind": "saved", "step": 9, "held_s": 0.0, "bytes": 1, "where": "/c", "why": "interval"}
+    return {**told, "seconds": seconds, "rounds": 9}
+
+
 def test_a_second_cancel_ends_the_wait_and_an_echo_of_the_first_does_not(tmp_path: Path) -> None:
     async def act() -> None:
         run = Scene(RunFolder.create(tmp_path / "run", SPEC), SPEC).run
