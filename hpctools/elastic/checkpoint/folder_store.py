@@ -17,6 +17,7 @@ from hpctools.elastic.checkpoint.reading import LASTING, REMEDY, Unreadable, unr
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
+    PartMissing,
     Stage,
     decode_part,
     encode_part,
@@ -83,7 +84,7 @@ class FolderStore:
             for part in range(parts):
                 path = stage.folder / _part(part)
                 if not path.exists():
-                    raise ElasticError(
+                    raise PartMissing(
                         f"writer {part} of {parts} has not added its part of {stage.folder}",
                         part_remedy(part),
                     )

@@ -20,6 +20,7 @@ from hpctools.elastic.checkpoint.settings import S3
 from hpctools.elastic.checkpoint.store import (
     MANIFEST,
     MARKER,
+    PartMissing,
     Stage,
     Uncleaned,
     decode_part,
@@ -129,7 +130,7 @@ class S3Store:
         for part in range(parts):
             data = self.read(f"{name}/{_part(part)}")
             if data is None:
-                raise ElasticError(
+                raise PartMissing(
                     f"writer {part} of {parts} has not added its part of {self.where}/{name}",
                     part_remedy(part),
                 )

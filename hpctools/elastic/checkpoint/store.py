@@ -63,6 +63,10 @@ class Stage:
     folder: Path
 
 
+class PartMissing(ElasticError):
+    """One of the writers has not added its part: it is slower, has failed, or is gone."""
+
+
 class Uncleaned(ElasticError):
     """What killed writers have left could not be removed, which is no reason not to save."""
 
@@ -103,7 +107,8 @@ class Store(Protocol):
         """The files of all writers.
 
         Raises:
-            ElasticError: a part is missing.
+            PartMissing: a part is not there yet.
+            ElasticError: they cannot be read.
         """
         ...
 
@@ -118,7 +123,8 @@ class Store(Protocol):
             Its name.
 
         Raises:
-            ElasticError: a part is missing, or the place cannot be written.
+            PartMissing: a part is not there yet.
+            ElasticError: the place cannot be written.
         """
         ...
 

@@ -15,10 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from hpctools.elastic.checkpoint.keeper import Desk, Order, difference
-from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import check_expected, nothing_whole, sources
 from hpctools.elastic.checkpoint.retention import prune
@@ -26,11 +23,10 @@ from hpctools.elastic.checkpoint.roll_backs import RollBacks
 from hpctools.elastic.checkpoint.saver import Origin, uncopied, unwritten
 from hpctools.elastic.checkpoint.selection import Found
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, is_periodic
-from hpctools.elastic.checkpoint.store import Abandoned, Stage, Store, open_store
+from hpctools.elastic.checkpoint.store import Abandoned, PartMissing, Stage, Store, open_store
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough, newest_kept
-from hpctools.elastic.folder import utc_now
 from hpctools.elastic.sharded import choosing, part_files, whole
-from hpctools.elastic.sharded.attempts import Attempts
+from hpctools.elastic.sharded.attempts import Attempts, GivenUp, check_wanted
 from hpctools.elastic.sharded.copies import copy_of
 from hpctools.elastic.sharded.fetching import examples_of, read_parts_of
 from hpctools.elastic.sharded.layout import Part
@@ -138,7 +134,7 @@ class ShardKeeper:
         by_steps = every > 0 and next_step // every > self._known_step // every
         seconds = self._settings.every_seconds if self._place else 0
         by_time = seconds > 0 and time.monotonic() - self._begun >= seconds
-        return by_steps or by_time or (is_periodic(self._settings) and self._attempts.has_failed)
+        return by_steps or by_time or (is_periodic(self._settings) and self._attempts.is_late)
 
     def _note_hang(self, next_step: int) -> None:
         """What is being written is in the way of an order, or of the next interval's."""
@@ -264,7 +260,8 @@ class ShardKeeper:
         told = {"step": moment.step, "why": INTERVAL} if order is None else order.answer(moment.step)
         said = unwritten(error, self._place) if isinstance(error, OSError) else str(error)
         self._desk.tell("save_failed", **told, reason=f"rank {moment.rank}: {said}")
-        self._attempts.failed(f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {said}")
+        note = self._attempts.given_up if isinstance(error, GivenUp) else self._attempts.failed
+        note(f"the checkpoint of step {moment.step} failed on rank {moment.rank}: {said}")
 
     def _write(self, moment: Moment, copied: PartSet, begun: float, held: float, order: Order | None) -> None:
         why, number = (INTERVAL, None) if order is None else (order.why, order.number)
@@ -284,11 +281,17 @@ class ShardKeeper:
                 if self._place.startswith(S3):  # it is this machine's own: what counts is uploaded
                     shutil.rmtree(stage.folder, ignore_errors=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, such as what cannot be pickled, is told
-            self._failed(moment, order, error)
+            self._failed(moment, order, self._cause(moment.rank, error))
             return
         self._attempts.succeeded(moment.step)
         if moment.rank == 0 and self.limit is None:  # a roll back wants an older one
             self._prune(moment.step)
+
+    def _cause(self, rank: int, error: Exception) -> Exception:
+        """Rank 0 says itself what it gives up; in what another rank writes there is then no folder left."""
+        if rank == 0 or self._give_up_at == math.inf or isinstance(error, GivenUp):
+            return error
+        return GivenUp(error)
 
     def _make_ready(self, rank: int) -> None:
         """Note roll backs; remove what killed writers have left, which may be all the room there is."""
@@ -314,8 +317,9 @@ class ShardKeeper:
 
     def _add(self, stage: Stage, moment: Moment, copied: PartSet) -> None:
         folder = stage.folder
+        go_on = lambda: check_wanted(folder, self._give_up_at)  # noqa: E731
         try:
-            files = part_files.write_parts(folder, moment.rank, copied.parts, copied.tensors, lambda: None)
+            files = part_files.write_parts(folder, moment.rank, copied.parts, copied.tensors, go_on)
             if moment.rank == 0 and copied.plain is not None:
                 files |= part_files.write_plain(folder, copied.plain)
             self._store.add(stage, moment.rank, files)
@@ -325,15 +329,7 @@ class ShardKeeper:
 
     def _commit(self, stage: Stage, moment: Moment, copied: PartSet, took: float) -> tuple[str, int]:
         """Make it valid as soon as everybody's part is there; ours took so many seconds."""
-        manifest = Manifest(
-            moment.step,
-            moment.origin.run,
-            moment.origin.term,
-            moment.origin.generation,
-            utc_now(),
-            torch.__version__,
-            training={**moment.training, "sharded_over": moment.world},
-        )
+        manifest = moment.manifest()
         deadline = time.monotonic() + min(max(COMMIT_SECONDS, took), MOST_SECONDS)
         pause, parts = FIRST_POLL_SECONDS, 0
         while True:
@@ -343,9 +339,11 @@ class ShardKeeper:
                     self._store, stage, moment.world, copied.plain or {}, self._not_for_torch
                 )
                 name = self._store.commit(stage, manifest, parts)
-            except (ElasticError, OSError):
-                if time.monotonic() > min(deadline, self._give_up_at):
+            except (ElasticError, OSError) as error:
+                if (now := time.monotonic()) > min(deadline, self._give_up_at):
                     self._store.discard(stage)
+                    if isinstance(error, PartMissing) and now <= deadline:
+                        raise GivenUp(error) from None
                     raise
                 time.sleep(pause)
                 pause = min(pause * 1.5, LAST_POLL_SECONDS)

@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.checkpoint.saver import Origin
+from hpctools.elastic.folder import utc_now
 
 
 @dataclass(frozen=True)
@@ -35,3 +39,15 @@ class Moment:
         if not self.origin.run:  # nobody else need know it
             return secrets.token_hex(4)
         return f"{self.origin.label}{self.origin.term}.{self.origin.generation}"
+
+    def manifest(self) -> Manifest:
+        """What is written down of it, with the present time."""
+        return Manifest(
+            self.step,
+            self.origin.run,
+            self.origin.term,
+            self.origin.generation,
+            utc_now(),
+            torch.__version__,
+            training={**self.training, "sharded_over": self.world},
+        )

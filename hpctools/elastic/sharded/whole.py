@@ -46,7 +46,8 @@ def describe(
         How many parts there are then.
 
     Raises:
-        ElasticError: a part is missing yet.
+        PartMissing: a part is not there yet.
+        ElasticError: the place cannot be used.
         OSError: it cannot be written.
     """
     indices = {name: store.staged(stage, name) for name in store.gathered(stage, parts) if is_index(name)}

@@ -20,7 +20,7 @@ from hpctools.elastic.checkpoint.manifest import Manifest, record_of
 from hpctools.elastic.checkpoint.restore import newest_state
 from hpctools.elastic.checkpoint.retention import prune
 from hpctools.elastic.checkpoint.saver import Origin, Saver
-from hpctools.elastic.checkpoint.store import Abandoned, abandon, name_of, step_of
+from hpctools.elastic.checkpoint.store import Abandoned, PartMissing, abandon, name_of, step_of
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
@@ -228,7 +228,7 @@ def test_several_writers_one_commit(tmp_path: Path) -> None:
     for part, stage in enumerate(stages[:2]):
         (stage.folder / f"data-{part}").write_bytes(b"x" * part)
         store.add(stage, part, {f"data-{part}": record_of(stage.folder / f"data-{part}")})
-    with pytest.raises(ElasticError, match="writer 2 of 3 has not added its part"):
+    with pytest.raises(PartMissing, match="writer 2 of 3 has not added its part"):
         store.commit(stages[0], Manifest(9), 3)
     assert newest(str(tmp_path)) is None
     for part in range(3):

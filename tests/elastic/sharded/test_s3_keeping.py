@@ -111,6 +111,20 @@ def test_a_node_on_which_every_download_is_damaged_says_so(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_given_up_because_a_worker_leaves_is_no_failure_of_s3(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = RankOfOne(ROOT, world=2)
+    monkeypatch.setattr("hpctools.elastic.sharded.keeping.LOST_SECONDS", 0.0)
+    monkeypatch.setattr(rank.keeper, "_make_ready", lambda _: rank.keeper.hurry())
+    for step in (4, 5):
+        save(rank, step=step)
+    first, second = rank.desk.of("save_failed")
+    assert "rank 0: a worker left or was lost while it was written (writer 1 of 2 has" in first["reason"]
+    assert second["step"] == 5
+    assert not rank.keeper._attempts.has_failed
+
+
 def test_a_rank_whose_upload_fails_leaves_no_checkpoint_and_no_files(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
