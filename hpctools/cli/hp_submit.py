@@ -237,10 +237,9 @@ def _without_runs(intent: Intent) -> Intent:
     asked = intent.effective("dependency")
     if asked is None:
         return intent
-    from hpctools.submit.dependencies import corresponding, names_runs
+    from hpctools.submit.dependencies import names_runs
 
-    by_index = intent.is_elastic and intent.effective("array") is not None and corresponding(asked)
-    if not names_runs(asked) and not by_index:
+    if not names_runs(asked):
         return intent
     from hpctools.cli.dependency import resolved
 

@@ -61,6 +61,7 @@ class CheckedTransport(paramiko.Transport):  # type: ignore[misc]
     parting: str = ""
     """What the host said as it hung up; paramiko throws it away."""
     had_session = False
+    """Whether the host has ever given a session on it."""
 
     def _parse_disconnect(self, message: Message) -> None:
         message.get_int()

@@ -179,7 +179,7 @@ def awaited_by_each(*words: str) -> list[str]:
             "AFTERCORR:prep-00000a,afterany:goes-000002",
             ["afterok:60,afterany:22", "afterany:22", "afterok:62,afterany:22"],
         ),
-        ("aftercorr:99", ["afterok:99"] * 3),
+        ("aftercorr:99", ["aftercorr:99"] * 3),
         ("aftercorr:99_*:prep-00000a", ["afterok:99:60", "afterok:99", "afterok:99:62"]),
         # One job, to which none of ours corresponds: Slurm takes it for afterok, too.
         ("aftercorr:goes-000002:prep-00000a_2:60:99_7", ["afterok:22:62:60:99_7"] * 3),
