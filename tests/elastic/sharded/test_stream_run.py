@@ -52,7 +52,8 @@ def test_every_sample_once_whoever_reads_it(tmp_path: Path, exact: tuple[str, ..
     assert not old.events("resumed"), "copies were enough"
     base = tmp_path / "new"
     base.mkdir()
-    go_on = command(base / "out", *training, "--save-every", "1")
+    # Not all steps in the time of one save, which takes half a second on a busy disk.
+    go_on = command(base / "out", *training, "--save-every", "1", "--delay", "0.02")
     with ShardedRun(base, go_on, (2, 2), resumed_from=str(old.folder.path)) as new:
         assert new.end(300) == 0, new.story()
     (resumed,) = [each.detail for each in new.events("resumed")]
