@@ -189,7 +189,7 @@ def pack(
     intent = read_intent(invocation, environment={}, cwd=cwd, standard_input=standard_input)
     _refuse_what_stays_here(intent)
     if wish.follow and intent.effective("array") is not None:
-        raise UsageError("--follow shows one output", "submit the array, then `hp-logs --follow --task N ID`")
+        raise UsageError("--follow is not for arrays", "submit it, then `hp-logs --follow --task N ID`")
     script, options, command = _script(intent, invocation)
     files = _files(wish, intent, script, cwd, tell)
     shown = [f"--{each}" for each in ("dry-run", "json") if {"dry-run", each} <= invocation.flags]
