@@ -11,7 +11,8 @@ with what as many of them wait for jobs that have nothing to do but to die, besi
 (in exact mode). All else in exact and in fast mode. torchrun and torchft resize the same model as bare
 processes of this machine, told what is going to happen, each with the shortest timeouts that work. They add
 up gradients as fast mode does, so they are compared with that, as bare processes, too (`no Slurm`): on the
-cluster slurmctld, slurmds, step daemons and urgent jobs want the same cores at that moment.
+cluster slurmctld, slurmds, step daemons and urgent jobs want the same cores at that moment. `loading` is the
+same training where two processes of each worker load its batches, and need 50 ms for each sample.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ first samples are not trained at all. It is in the table."""
 ALIKE = "fast"
 """Our mode that adds up gradients as the rivals do."""
 ALONE = f"hpctools, {ALIKE}, no Slurm"
+LOADING = {"BENCH_LOAD_SECONDS": "0.05", "BENCH_LOADERS": "2"}
+FED = f"{ALIKE}, no Slurm, loading"
 OVER = {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"}
 Start = Callable[[Path, int, dict[str, str]], AbstractContextManager[rivals.Rival]]
 RIVALS: dict[str, Start] = {"torchrun": rivals.torchrun, "torchft": rivals.torchft}
@@ -167,9 +170,9 @@ def _end_all(rig: rigs.Cluster) -> None:
     rigs.await_(lambda: set(rig.states().values()) <= OVER, "the run's jobs did not end")
 
 
-def on_machine(resizes: int, mode: str, found: Ours) -> None:
+def on_machine(resizes: int, environ: dict[str, str], found: Ours) -> None:
     """The same resizes without Slurm."""
-    with rigs.local(LEAST, MOST, _environ(mode), policy={"back_off_limit_s": 0.0}) as rig:
+    with rigs.local(LEAST, MOST, environ, policy={"back_off_limit_s": 0.0}) as rig:
         rigs.await_size(rig.logs, LEAST, time.monotonic())
         begin = time.monotonic()
         for size in sizes(resizes):
@@ -335,20 +338,21 @@ def main() -> int:
     rigs.end_well()
     cycles = 4 if given.quick else 16
     counts = {"torchrun": 4 if given.quick else 8, "torchft": 4 if given.quick else 16}
-    ours, alone = {mode: Ours() for mode in MODES}, Ours()
+    ours, alone, fed = {mode: Ours() for mode in MODES}, Ours(), Ours()
     others: dict[str, list[Pause]] = {}
     with until_ctrl_c() as course:
         if given.rig == "cluster":
             on_cluster(cycles, ours)
         else:
-            on_machine(2 * cycles, MODES[0], ours[MODES[0]])
-        on_machine(counts["torchft"] if given.rig == "cluster" else 2 * cycles, ALIKE, alone)
+            on_machine(2 * cycles, _environ(MODES[0]), ours[MODES[0]])
+        on_machine(counts["torchft"] if given.rig == "cluster" else 2 * cycles, _environ(ALIKE), alone)
+        on_machine(counts["torchft"], {**_environ(ALIKE), **LOADING}, fed)
         for name in () if given.without_rivals else counts:
             others[name] = of_rival(name, counts[name])
     rows = [line for mode, each in ours.items() for line in own_table(mode, each)]
-    rows += table({ALONE: alone.pauses, **others})
+    rows += table({ALONE: alone.pauses, f"hpctools, {FED}": fed.pauses, **others})
     rows += compared(alone.pauses, others, f"ours, {ALIKE}, no Slurm")
-    found = goals(ours, others, alone.pauses)
+    found = [*goals(ours, others, alone.pauses), *_own_goals(FED, fed)]
     return report("resize", rows, found, check=given.check, complete=course.complete)
 
 

@@ -1,7 +1,8 @@
 """What the trainings of the benches train, and the log of their steps.
 
-BENCH_WIDTH and BENCH_SAMPLE_SECONDS change the size of the model and what a sample costs. BENCH_DEVICE is
-`cuda` for one on a GPU, and with BENCH_OWN_HOST workers pretend that it is their own (bench/one_gpu.py).
+BENCH_WIDTH and BENCH_SAMPLE_SECONDS change the size of the model and what a sample costs. To load one costs
+BENCH_LOAD_SECONDS, in each of BENCH_LOADERS processes, or in the training where there are none. BENCH_DEVICE
+is `cuda` for one on a GPU, and with BENCH_OWN_HOST workers pretend that it is their own (bench/one_gpu.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ WIDTH = int(os.environ.get("BENCH_WIDTH", "1118"))
 """Four layers of it; 1118: 5.0 million parameters, whose state with AdamW's is 60 MB."""
 SAMPLE_SECONDS = float(os.environ.get("BENCH_SAMPLE_SECONDS", "0.008"))
 """Slept for each sample, where a GPU would compute: two cores cannot show that more workers are faster."""
+LOAD_SECONDS = float(os.environ.get("BENCH_LOAD_SECONDS", "0"))
+"""Slept for each sample that is loaded, where it would be read and decoded."""
+LOADERS = int(os.environ.get("BENCH_LOADERS", "0"))
 DEVICE = os.environ.get("BENCH_DEVICE", "cpu")
 
 
@@ -33,6 +37,7 @@ class Samples(torch.utils.data.Dataset[tuple[int, torch.Tensor, torch.Tensor]]):
         return SAMPLES
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+        time.sleep(LOAD_SECONDS)
         inputs = torch.full((WIDTH,), 1.0 / (index + 1))
         return index, inputs, inputs
 

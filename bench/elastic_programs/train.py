@@ -10,7 +10,7 @@ from typing import Any
 
 os.environ.update(each.partition("=")[::2] for each in sys.argv[2:])
 
-from model import BATCH, DEVICE, EPOCHS, SAMPLE_SECONDS, SHARDS, Samples, StepLog, build
+from model import BATCH, DEVICE, EPOCHS, LOADERS, SAMPLE_SECONDS, SHARDS, Samples, StepLog, build
 from torch.nn.functional import mse_loss
 
 from hpctools import elastic
@@ -19,7 +19,7 @@ log = StepLog(Path(sys.argv[1]))
 model, optimizer = build()
 mode: Any = os.environ.get("BENCH_MODE", "exact")
 sizes: dict[str, Any] = {"batch_size": BATCH, "epochs": EPOCHS, "shards": SHARDS, "seed": 1, "mode": mode}
-loader = elastic.Loader(model, optimizer, Samples(), **sizes)
+loader = elastic.Loader(model, optimizer, Samples(), num_workers=LOADERS, **sizes)
 is_practice = True  # what a worker is fed before it is let in does not count
 for _ in range(EPOCHS):
     for indices, inputs, targets in loader:

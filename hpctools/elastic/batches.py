@@ -6,13 +6,14 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, replace
+from itertools import chain
 from typing import Any
 
 from hpctools.elastic.containers import plain
 from hpctools.elastic.group import Group
 from hpctools.elastic.indexed import Indexed
 from hpctools.elastic.loading import Loading, LoadingHere, LoadingProcesses, Mark
-from hpctools.elastic.pieces import Cut, Fill, Piece, Step, one_at_least
+from hpctools.elastic.pieces import Cut, Fill, Piece, Seated, Step, one_at_least
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.readable import check_readable
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
@@ -56,6 +57,7 @@ class Batches:
         self._source = source
         self._cut = cut
         self._group = LONE
+        self._foreseen: tuple[int, Cursor] | None = None
         self._ready: dict[Piece, Any] = {}
         self._practice: Any = None
         self._marks: dict[int, Mark] = {}
@@ -137,7 +139,7 @@ class Batches:
         """
         if group is not self._group:
             self._group = group
-            self._loading.forget()
+            self._loading.turn()
         self._ready.clear()
         self._coming.clear()
         pieces = self._cut(self.cursor, group.rank, group.world)
@@ -160,6 +162,28 @@ class Batches:
         if piece.is_practice and isinstance(self.sampling, StreamSampling):
             return self._for_practice()
         return self._loading.load(piece).batch
+
+    def place(self, ahead: int) -> Cursor:
+        """Where the training will be after so many steps from now on."""
+        cursor = self.cursor
+        for _ in range(ahead):
+            cursor = self.sampling.after(cursor)
+        return cursor
+
+    def look_ahead(self, coming: Seated | None) -> None:
+        """Load what we shall want first in a group that may come into force after this step, too.
+
+        A guess that is wrong costs what was loaded in vain; batches are the same.
+        """
+        if coming is not None and self._foreseen != (coming.number, self.cursor):
+            self._foreseen = coming.number, self.cursor
+            self._loading.foresee(self._from(self.place(1), coming))
+
+    def begins(self, group: Group, cursor: Cursor) -> None:
+        """Load what we shall want in a group that begins here or there; before it that of the next step."""
+        is_next = self._group is not LONE and cursor == self.place(1)
+        ours = self._cut(self.cursor, self._group.rank, self._group.world) if is_next else []
+        self._loading.follow(chain(ours, self._from(cursor, group)))
 
     def draw(self, shard: int) -> None:
         """Let the random numbers be those of one shard's forward pass."""
@@ -207,7 +231,7 @@ class Batches:
             # What was saved is of a data set with more samples (which is said): of this one none is left.
             self.cursor = Cursor(self.cursor.step, self.cursor.epoch + 1, 0)
         self._marks = {shard: Mark(*mark) for shard, mark in state["streams"].items()}
-        self._loading.forget()
+        self._loading.turn()
 
     def close(self) -> None:
         """The training is over: end the loading processes."""
@@ -251,18 +275,17 @@ class Batches:
     def _ahead(self, piece: Piece) -> Iterator[tuple[Piece, Mark | None]]:
         """The piece, and those that will be wanted after it if nothing changes."""
         marks = dict(self._marks)
-        yield piece, marks.pop(piece.number, None)
-        place = (self._group.rank, self._group.world)
-        ours = self._cut(piece.cursor, *place)
-        coming = ours[ours.index(piece) + 1 :] if piece in ours else []
-        cursor = piece.cursor
-        while True:
-            for each in coming:
-                yield each, marks.pop(each.number, None)
+        ours = self._cut(piece.cursor, self._group.rank, self._group.world)
+        rest = ours[ours.index(piece) + 1 :] if piece in ours else []
+        later = () if piece.is_practice else self._from(self.sampling.after(piece.cursor), self._group)
+        for each in chain([piece], rest, later):
+            yield each, marks.pop(each.number, None)
+
+    def _from(self, cursor: Cursor, group: Seated) -> Iterator[Piece]:
+        """All our pieces in a group from a step on."""
+        while not self.sampling.is_over(cursor):
+            yield from self._cut(cursor, group.rank, group.world)
             cursor = self.sampling.after(cursor)
-            if piece.is_practice or self.sampling.is_over(cursor):
-                return
-            coming = self._cut(cursor, *place)
 
 
 def _empty() -> ElasticError:

@@ -9,6 +9,8 @@ from typing import Any
 from hpctools.elastic.deciding import Verdict
 
 NO_STATE = -1
+Place = Mapping[str, int]
+"""Where a generation begins in the training's data; the coordinator passes it on."""
 
 
 @dataclass

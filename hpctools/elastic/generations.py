@@ -13,12 +13,14 @@ from hpctools.elastic import selection
 from hpctools.elastic.assembly import Assembly
 from hpctools.elastic.deciding import NOBODY, Growth, GrowthFacts, Settle, Verdict
 from hpctools.elastic.effects import Broken, Completed, Decided, Effect, Formed, Send, Waiting
-from hpctools.elastic.forming import NO_STATE, Forming, Member
+from hpctools.elastic.forming import NO_STATE, Forming, Member, Place
 from hpctools.elastic.protocol import worker_place
 
 LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
 RECOVERIES = 50
+LEAD_RATE = 1.0
+"""Steps a second, at least, with which a growth takes one more: who is called away meanwhile waits for it."""
 STATE_IS_LOST = "no worker that holds the state of the training is left"
 
 
@@ -247,17 +249,28 @@ class Generations:
         self._failed_links = 0
         transfers = forms.planned_transfers(forming, self.members)
         reporter = next(each for each in forming.members if each in self._participants)
+        lead = bool(transfers) and self._has_time()
         for member in self._present():
-            how: dict[str, Any] = {"leave": True}
-            if not self._ready[member].leaving:
-                how = {"leave": True, "stay": True}
+            how: dict[str, Any] = {"leave": True, "stay": not self._ready[member].leaving}
             if member in forming.members:
                 send_to = forms.receivers(transfers, member, forming.members)
                 how = {"report": member == reporter, "send_to": send_to, "moves": bool(transfers)}
-            self._send(member, "commit", generation=forming.number, agree=True, **how)
+            self._send(member, "commit", generation=forming.number, agree=True, lead=lead, **how)
         self._participants.update(forming.members)
 
-    def _admit(self, forming: Forming) -> None:
+    def _has_time(self) -> bool:
+        """Whether those that join are told of the switch a step before: nobody goes, and steps are short."""
+        is_quick = self.facts.rates.get(len(self.members), 0.0) >= LEAD_RATE
+        return is_quick and not any(self._ready[each].leaving for each in self._present())
+
+    def agreed(self, generation: int, place: Place | None) -> None:
+        """All switch in a step from now: those that join can load what they will be fed there."""
+        forming = self._forming_as(generation)
+        if forming is not None and forming.planned and forming.committed:
+            for joiner in forms.planned_transfers(forming, self.members):
+                self._send(joiner, "prepare", generation=generation, place=place)
+
+    def _admit(self, forming: Forming, place: Place | None) -> None:
         for joiner, donor in forms.planned_transfers(forming, self.members).items():
             self._send(
                 joiner,
@@ -265,6 +278,7 @@ class Generations:
                 generation=forming.number,
                 agree=False,
                 receive_from=forming.members.index(donor),
+                place=place,
             )
 
     def _commit_recovery(self, forming: Forming, now: float) -> None:

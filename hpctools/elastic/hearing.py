@@ -42,6 +42,7 @@ class Hearing:
             "linked": self._on_linked,
             "link_failed": self._on_link_failed,
             "parked": self._on_parked,
+            "agreed": self._on_agreed,
             "switching": self._on_switching,
             "switched": self._on_switched,
             "failed": self._on_failed,
@@ -279,8 +280,11 @@ class Hearing:
     def _on_parked(self, worker: Worker, message: Message, now: float) -> None:
         self._run.membership.parked(worker.name, message["generation"], message["completed"], now)
 
+    def _on_agreed(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.agreed(message["generation"], message.get("place"))
+
     def _on_switching(self, worker: Worker, message: Message, now: float) -> None:
-        self._run.membership.switching(worker.name, message["generation"])
+        self._run.membership.switching(worker.name, message["generation"], message.get("place"))
 
     def _on_switched(self, worker: Worker, message: Message, now: float) -> None:
         self._run.membership.switched(worker.name, message["generation"], message["step"], now)

@@ -17,10 +17,12 @@ from hpctools.elastic.batches import Batches
 from hpctools.elastic.belongings import check_scaler, check_scheduler
 from hpctools.elastic.checkpoint.keeper import Keeper
 from hpctools.elastic.checkpoint.way_back import NothingOldEnough
+from hpctools.elastic.group import Group
 from hpctools.elastic.metrics import Metrics
 from hpctools.elastic.optimizer_state import keep_dtypes, keep_layouts
 from hpctools.elastic.passes import OPTIMIZER, Passes
 from hpctools.elastic.readable import check_readable
+from hpctools.elastic.sampling import Cursor
 from hpctools.elastic.training import Stateful
 from hpctools.elastic.unsaved import NAME as UNSAVED
 from hpctools.errors import ElasticError
@@ -203,6 +205,14 @@ class Held:
     def _own_time(self) -> float:
         """Seconds on a clock that stands still while a piece waits for other workers."""
         return time.monotonic()
+
+    def _place(self, ahead: int) -> Mapping[str, int]:
+        """Where in the data the training will be after so many steps from now on."""
+        return asdict(self._batches.place(ahead))
+
+    def _foresee(self, group: Group, place: Mapping[str, int] | None) -> None:
+        """Load what we shall be fed in a group that begins there; None: where we are."""
+        self._batches.begins(group, self._batches.cursor if place is None else Cursor(**place))
 
     def _described(self) -> Mapping[str, Any]:
         """What a checkpoint's manifest tells about the place in the data."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, Protocol
 
@@ -32,6 +33,8 @@ from hpctools.errors import ElasticError
 AHEAD = 2
 """Pieces that each loading process is asked for ahead of the training."""
 SHARED_BYTES = 1 << 20
+SKIPPED = 1 << 12
+"""More than are ever asked for and not answered."""
 FORKED_AGAIN = 3
 """Times that a loading process is replaced without so many batches of its place in between:"""
 CALM_BATCHES = 100
@@ -96,8 +99,16 @@ class Loading(Protocol):
         """The batch of a piece; waits for it."""
         ...
 
-    def forget(self) -> None:
+    def turn(self) -> None:
         """What was to come next is no longer what will be wanted."""
+        ...
+
+    def foresee(self, pieces: Iterable[Piece]) -> None:
+        """These may be wanted first once `turn` is called, and what is wanted now all the same."""
+        ...
+
+    def follow(self, pieces: Iterable[Piece]) -> None:
+        """From now on these will be wanted, and nothing else, as far as can be known."""
         ...
 
     def close(self) -> None:
@@ -117,8 +128,14 @@ class LoadingHere:
         wanted, mark = next(self._ahead(piece))
         return self._source.load(wanted, mark)
 
-    def forget(self) -> None:
+    def turn(self) -> None:
         """Nothing was loaded ahead."""
+
+    def foresee(self, pieces: Iterable[Piece]) -> None:
+        """Nothing is."""
+
+    def follow(self, pieces: Iterable[Piece]) -> None:
+        """They are loaded when they are wanted."""
 
     def close(self) -> None:
         """Nobody else loads."""
@@ -129,16 +146,21 @@ class _Request:
     """What a loading process was asked for.
 
     Attributes:
-        server: its number.
+        number: of the request, among all.
+        server: the process's number.
         mark: what it was told of the stream's place.
     """
 
+    number: int
     server: int
     mark: Mark | None
 
 
 class LoadingProcesses:
     """Loading processes, forked as the training was at once, before it had threads and connections.
+
+    When the plan changes, what was loaded ahead and is in the new one, too, is kept: a batch depends on its
+    piece alone. Not of streams, which have to be read in order.
 
     One that a signal ends is replaced, and its successor is given what it still owed, with the last known
     places of its streams: the batches are the same.
@@ -152,27 +174,28 @@ class LoadingProcesses:
     """
 
     def __init__(self, source: Source, ahead: Ahead, count: int) -> None:
-        turn = self._turn = multiprocessing.get_context("fork").RawValue("Q", 0)
+        skipped = self._skipped = multiprocessing.get_context("fork").RawArray("B", SKIPPED)
         self._ahead = ahead
         self._is_sticky = source.is_sticky
         self._is_worker = own_run(os.environ) is not None
         self._coming: Iterator[tuple[Piece, Mark | None]] = iter(())
+        self._has_turned = False
+        self._numbers = itertools.count()
         self._asked: dict[Piece, _Request] = {}
+        self._foreseen: set[Piece] = set()  # of those, what is not in the present plan
         self._arrived: dict[Piece, Any] = {}
         self._marks: dict[int, Mark] = {}  # the last place of each shard's stream
         self._untold: dict[int, Mark] = {}  # of those, what a successor has to be told
         self._ends = [0] * count
         self._batches = [0] * count  # since the last end
-        self._nursery = Nursery(lambda parent, number, line: _serve(parent, line, source, turn, number))
+        self._nursery = Nursery(lambda parent, number, line: _serve(parent, line, source, skipped, number))
         atexit.register(self.close)  # before multiprocessing's own, which would wait for them
         self._connections = [self._nursery.start(number) for number in range(count)]
 
     def load(self, piece: Piece) -> Loaded:
         """The batch of a piece, which usually has arrived."""
-        if piece not in self._asked:
-            self.forget()
-            self._coming = self._ahead(piece)
-            self._ask()
+        if self._has_turned or piece not in self._asked:
+            self._begin(self._ahead(piece))
         while piece not in self._arrived:
             self._receive(self._asked[piece].server)
         del self._asked[piece]
@@ -182,40 +205,83 @@ class LoadingProcesses:
             loaded.reraise()  # type: ignore[no-untyped-call]
         return loaded  # type: ignore[no-any-return]
 
-    def forget(self) -> None:
-        """Have the processes skip what they were asked for."""
-        self._turn.value += 1
-        self._coming = iter(())
-        for kept in (self._asked, self._arrived, self._marks, self._untold):
-            kept.clear()
+    def turn(self) -> None:
+        """With the next piece that is wanted another plan begins."""
+        self._has_turned = True
+
+    def follow(self, pieces: Iterable[Piece]) -> None:
+        """Have the processes load these, and skip what they were asked for and is not in it; no streams."""
+        if not self._is_sticky:
+            self._begin((piece, None) for piece in pieces)
+
+    def foresee(self, pieces: Iterable[Piece]) -> None:
+        """Have each process load one of these after what it was asked for; no streams."""
+        soon = [] if self._is_sticky else list(islice(pieces, len(self._connections)))
+        self._skip(self._foreseen.difference(soon))
+        for piece in soon:
+            if piece not in self._asked:
+                self._foreseen.add(piece)
+                self._ask_for(piece, None)
 
     def close(self) -> None:
         """End the processes."""
         atexit.unregister(self.close)
         self._nursery.close()
 
+    def _begin(self, coming: Iterator[tuple[Piece, Mark | None]]) -> None:
+        """Make this the plan."""
+        soon = list(islice(coming, self._most))
+        kept = set() if self._is_sticky else {each for each, _ in soon}
+        self._skip(self._asked.keys() - kept)
+        self._marks.clear()
+        self._untold.clear()
+        self._foreseen.clear()
+        self._coming, self._has_turned = chain(soon, coming), False
+        self._ask()
+
+    def _skip(self, pieces: Iterable[Piece]) -> None:
+        """These are not wanted any more."""
+        for piece in pieces:
+            self._foreseen.discard(piece)
+            self._skipped[self._asked.pop(piece).number % SKIPPED] = True
+            self._arrived.pop(piece, None)
+
+    @property
+    def _most(self) -> int:
+        """Pieces of the plan that are asked for ahead."""
+        return AHEAD * len(self._connections)
+
     def _ask(self) -> None:
-        for piece, mark in islice(self._coming, AHEAD * len(self._connections) - len(self._asked)):
-            server = self._server_for(piece)
-            self._asked[piece] = _Request(server, mark)
-            try:
-                self._send(piece)
-            except OSError as error:
-                self._replace(server, error)
+        """Ask for what comes next, as far ahead as there should be."""
+        while len(self._asked) - len(self._foreseen) < self._most:
+            if (coming := next(self._coming, None)) is None:
+                return
+            self._foreseen.discard(coming[0])
+            if coming[0] not in self._asked:
+                self._ask_for(*coming)
+
+    def _ask_for(self, piece: Piece, mark: Mark | None) -> None:
+        number, server = next(self._numbers), self._server_for(piece)
+        self._skipped[number % SKIPPED] = False
+        self._asked[piece] = _Request(number, server, mark)
+        try:
+            self._send(piece)
+        except OSError as error:
+            self._replace(server, error)
 
     def _send(self, piece: Piece) -> None:
         asked = self._asked[piece]
         mark = self._untold.pop(piece.number, asked.mark)
-        self._connections[asked.server].send((self._turn.value, piece, mark))
+        self._connections[asked.server].send((asked.number, piece, mark))
 
     def _receive(self, server: int) -> None:
         try:
-            turn, piece, loaded = self._connections[server].recv()
+            number, piece, loaded = self._connections[server].recv()
         except (EOFError, OSError) as error:
             self._replace(server, error)
             return
         self._batches[server] += 1
-        if turn == self._turn.value:
+        if (asked := self._asked.get(piece)) is not None and asked.number == number:
             self._arrived[piece] = loaded
             if isinstance(loaded, Loaded) and loaded.mark is not None:
                 self._marks[piece.number] = loaded.mark
@@ -296,7 +362,7 @@ def _ended_again(what: str, count: int) -> ElasticError:
     )
 
 
-def _serve(parent: int, connection: Connection, source: Source, turn: Any, number: int) -> None:
+def _serve(parent: int, connection: Connection, source: Source, skipped: Any, number: int) -> None:
     """A loading process: until its training ends it."""
     die_with_parent(parent)
     keep_to_ourselves(os.environ)
@@ -307,7 +373,7 @@ def _serve(parent: int, connection: Connection, source: Source, turn: Any, numbe
     with contextlib.suppress(EOFError, ConnectionError):  # the training has ended, and we shall, too
         while True:
             asked, piece, mark = connection.recv()
-            if asked == turn.value:
+            if not skipped[asked % SKIPPED]:
                 _send(connection, (asked, piece, _attempt(source, piece, mark, number)))
 
 

@@ -25,7 +25,7 @@ from hpctools.elastic import forming as forms
 from hpctools.elastic import selection
 from hpctools.elastic.assembly import Assembly, Returned
 from hpctools.elastic.effects import Adopted, WentBack
-from hpctools.elastic.forming import Member
+from hpctools.elastic.forming import Member, Place
 from hpctools.elastic.generations import LINK_ATTEMPTS, RECOVERIES, RETRY_SECONDS, STATE_IS_LOST, Generations
 
 __all__ = ["LINK_ATTEMPTS", "RECOVERIES", "STATE_IS_LOST", "Membership"]
@@ -233,12 +233,12 @@ class Membership(Generations):
             self._recover(now)
             self.consider(now)
 
-    def switching(self, worker: str, generation: int) -> None:
+    def switching(self, worker: str, generation: int, place: Place | None = None) -> None:
         """A survivor has come to the step at which all switch: those that join can be let in."""
         forming = self._forming_as(generation)
         if forming is not None and forming.planned and forming.committed and not forming.admitted:
             forming.admitted = True
-            self._admit(forming)
+            self._admit(forming, place)
 
     def switched(self, worker: str, generation: int, step: int, now: float) -> None:
         """A worker trains in the generation now, beginning with `step`."""

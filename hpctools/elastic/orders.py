@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +24,12 @@ class Commit:
     Attributes:
         agree: whether all switch in the same step, which their exchange agrees on; else at once.
         leave, stay: whether we are not in it, and whether we stand by instead of going.
+        lead: whether a step lies between that on which they agree and the switch.
         report: whether we measure the resize.
         send_to: ranks that receive the state from us.
         receive_from: the rank that gives it to us.
         moves: whether anybody receives it; where nobody does, nobody is asked who has it.
+        place: where in the data the generation begins; None: where we are, or it is not known.
         arrived: when the order came, seconds of the monotonic clock.
     """
 
@@ -34,11 +37,27 @@ class Commit:
     agree: bool
     leave: bool = False
     stay: bool = False
+    lead: bool = False
     report: bool = False
     send_to: tuple[int, ...] = ()
     receive_from: int | None = None
     moves: bool = True
+    place: Mapping[str, int] | None = None
     arrived: float = 0.0
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Our place in a generation that was formed, as `Group` has it once it is linked.
+
+    Attributes:
+        number: the generation.
+        rank, world: our place and how many there are.
+    """
+
+    number: int
+    rank: int
+    world: int
 
 
 def refusal(order: Message, step: int) -> dict[str, Any]:
@@ -62,6 +81,8 @@ class Orders:
         last: why the state is saved with which the run ends; empty: it does not end so.
         rests: whether that is saved.
         saves: whether the training saves by itself, as we told; None: we did not.
+        prepared: where a generation will begin that lets us in, until somebody has looked.
+        seat: in the generation that was formed last.
     """
 
     def __init__(self) -> None:
@@ -76,6 +97,8 @@ class Orders:
         self.last = ""
         self.rests = False
         self.saves: bool | None = None
+        self.prepared: Message | None = None
+        self.seat = Seat(0, 0, 1)
 
     def note(self, message: Message) -> None:
         """An order has come; one that a later release would give is passed over."""
@@ -87,6 +110,8 @@ class Orders:
             self._park(fields)
         elif kind == "commit":
             self._commit(fields)
+        elif kind == "prepare":
+            self.prepared = fields
         elif kind in ("release", "stop"):
             self.end = self.end or ""
         elif kind == "expelled":
@@ -154,6 +179,7 @@ class Orders:
             changed.wait_for(lambda: task.finished or self.end is not None, until - time.monotonic())
 
     def _form(self, fields: Message) -> None:
+        self.seat = Seat(int(fields["generation"]), int(fields["rank"]), int(fields["world"]))
         if fields["recover"]:
             self._park(fields)
 

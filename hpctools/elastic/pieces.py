@@ -8,9 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hpctools.elastic.reduction import Share, block, neighbours
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
+
+
+class Seated(Protocol):
+    """A worker's place in a group; groups are."""
+
+    @property
+    def number(self) -> int:
+        """The group's generation."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """Our place."""
+        ...
+
+    @property
+    def world(self) -> int:
+        """How many there are."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,15 @@ from typing import Any
 from hpctools.elastic.channel import Channel, Termination, die_with_parent
 from hpctools.elastic.checkpoint.way_back import NoWayOn, told_of
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.foresight import Foresight
 from hpctools.elastic.group import Group, Task, released
 from hpctools.elastic.links import Links
-from hpctools.elastic.orders import Commit, Orders, refusal
+from hpctools.elastic.measuring import Measuring
+from hpctools.elastic.orders import Commit, Orders, Seat, refusal
 from hpctools.elastic.process_end import end_process
 from hpctools.elastic.protocol import Message, own_address
 from hpctools.elastic.session import Resharding, Restorable, Result, Runner, Transferable, Worked, device_of
 from hpctools.elastic.state import move_state
-from hpctools.elastic.timing import StepClock
 
 RELEASE_SECONDS = 5.0
 EXCHANGE_SECONDS = 0.5  # of an exchange in which who is called away lets it end
@@ -61,13 +62,14 @@ class RunSession:
         self._standing = 0  # the generation that we are in, or have left last
         self._trains = False
         self._is_ready = self._is_done = self._has_left = self._has_state = self._exchanging = False
-        self._broken = self._agreed = self.term = 0
+        self._broken = self.term = 0
         self._retired: Group | None = None
         self._orders = Orders()
-        self._clock = StepClock()
+        self._measuring = Measuring(state, self.tell)
         self._termination = Termination()
         die_with_parent(os.getppid())
         self._links = Links(*own_address(), self._changed, self.tell, device_of(state))
+        self._foresight = Foresight(state, self._orders, self._links.groups, self.tell)
         self._channel = Channel(folder, self._hello, self._on_message, self._on_welcome, self._beat)
         # Python's shutdown stops our signs of life seconds before the process ends on a busy node: who raised
         # has left, and must not be taken for frozen and killed.
@@ -90,14 +92,13 @@ class RunSession:
 
     def boundary(self) -> None:
         """Between two steps: switch to the next generation, or leave, when that was agreed."""
-        self._clock.step_ended(time.monotonic())
-        self._report(self._clock.result())
+        self._measuring.step_ended()
         self._orders.rest(self._changed, self._standing)
         self._go_if_told()
         if self._must_rejoin():
             self._rejoin()
-        elif self._agreed > self.group.number:
-            self._switch(self._agreed)
+        elif (agreed := self._foresight.switches_to(self.group.number)) is not None:
+            self._switch(agreed)
 
     def recover(self) -> bool:
         """Within a step: be part of a recovery when there is one; True: the step is to be begun again."""
@@ -120,7 +121,7 @@ class RunSession:
         if done is None:
             self._rejoin()
             return None
-        self._agreed = max(self._agreed, done.agreed)
+        self._foresight.agree(done.agreed, self.group.number)
         self._retired = released(self._retired)  # everybody has come to the group in force
         return done
 
@@ -138,8 +139,7 @@ class RunSession:
     def finish(self) -> bool:
         """The last step is done: wait until it is for everyone; True: steps are to be done again."""
         completed = self._state._completed
-        self._clock.step_ended(time.monotonic())
-        self._report(self._clock.result(at_once=True))
+        self._measuring.step_ended(at_once=True)
         self._channel.send("beat", **self._beat())
         while not self._orders.finished and self._state._completed >= completed:
             with self._changed:
@@ -156,6 +156,11 @@ class RunSession:
         """The highest generation that we may switch to when all others may, too."""
         return self._orders.ready_for
 
+    @property
+    def coming(self) -> Seat | None:
+        """Our place in a group that may come into force after the step in work; None: as far as is known."""
+        return None if self._group is None else self._foresight.coming(self._group)
+
     def take_order(self) -> Message | None:
         """The coordinator's last order to save, once."""
         order, self._orders.save = self._orders.save, None
@@ -171,9 +176,10 @@ class RunSession:
     def _await_admission(self) -> None:
         """Until we train: let in, or part of a recovery."""
         while not self._trains:
-            self._wait(lambda: self._must_rejoin() or self._orders.admission(self._standing) is not None)
+            self._wait(lambda: self._must_rejoin() or self._let_in() is not None or self._foresight.is_due)
             self._go_if_told()
-            admission = self._orders.admission(self._standing)
+            self._foresight.prepare()
+            admission = self._let_in()
             if self._must_rejoin() or admission is None:
                 self._rejoin()
             else:
@@ -199,10 +205,9 @@ class RunSession:
             self._go_back()
             completed = self._state._completed if self._has_state else NO_STATE
             self._channel.send("parked", generation=generation, completed=completed)
-            let_in = partial(self._orders.admission, self._standing)
-            self._wait_parked(lambda: let_in() is not None or self._orders.recover > generation)  # noqa: B023
+            self._wait_parked(lambda: self._let_in() is not None or self._orders.recover > generation)  # noqa: B023
             self._go_if_told()
-            admission = let_in()
+            admission = self._let_in()
             if self._orders.recover > generation or admission is None:
                 continue
             try:
@@ -214,15 +219,17 @@ class RunSession:
         """Move the state and train in the generation from now on; False: called away."""
         begun = time.monotonic()
         if commit.agree:
-            self._channel.send("switching", generation=commit.generation)
+            self._channel.send("switching", **self._foresight.described(commit))
         group = self._links.groups[commit.generation]
+        if self._has_state or commit.place is not None:
+            self._foresight.begins(commit.generation, commit.place)
         if not self._have_moved(group, commit):
             return False
         self._has_state = True
         self._put_in_force(group)
         self._channel.send("switched", generation=commit.generation, step=self._state._steps)
         if commit.report:
-            self._measure(commit, begun)
+            self._measuring.resized(commit, self._links.seconds.get(commit.generation, 0.0), begun)
         return True
 
     def _go_back(self) -> None:
@@ -286,19 +293,6 @@ class RunSession:
             self._changed.wait_for(lambda: self._orders.end is not None, RELEASE_SECONDS)
         end_process(0)
 
-    def _measure(self, commit: Commit, begun: float) -> None:
-        phases = {
-            "link": self._links.seconds.get(commit.generation, 0.0),
-            "agree": begun - commit.arrived,
-            "state": time.monotonic() - begun,
-        }
-        self._report(self._clock.resized(commit.generation, self._state._steps, phases))
-
-    def _report(self, resize: dict[str, Any] | None) -> None:
-        if resize is not None:
-            moved = {"moved": self._state._moved()} if isinstance(self._state, Resharding) else {}
-            self._channel.send("resized", **resize, **moved)
-
     # Waiting, always with an ear for the coordinator
 
     def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
@@ -338,6 +332,9 @@ class RunSession:
         self._channel.send(**told_of(error), generation=generation)
         self._wait(lambda: self._orders.recover > generation)
         self._go_if_told()
+
+    def _let_in(self) -> int | None:
+        return self._orders.admission(self._standing)
 
     def _must_rejoin(self) -> bool:
         return self._orders.recover > self._standing

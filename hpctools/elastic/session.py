@@ -15,6 +15,7 @@ import torch
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.group import Group
 from hpctools.elastic.own_run import keep_to_ourselves, own_run
+from hpctools.elastic.pieces import Seated
 from hpctools.errors import ElasticError
 
 LONE = Group(0, 0, 1, None)
@@ -127,6 +128,23 @@ class Restorable(Protocol):
 
 
 @runtime_checkable
+class Foreseeing(Protocol):
+    """A training that can load what it will be fed after a change before that comes."""
+
+    def _place(self, ahead: int) -> Mapping[str, int]:
+        """Where in its data it will be after so many steps from now on."""
+        ...
+
+    def _foresee(self, group: Group, place: Mapping[str, int] | None) -> None:
+        """Load what we shall be fed in a group that begins now, or after the next step.
+
+        Args:
+            place: where in the data, as another worker's `_place` tells; None: where we are.
+        """
+        ...
+
+
+@runtime_checkable
 class OnDevice(Protocol):
     """A training whose gradients may be added up on GPUs."""
 
@@ -199,12 +217,18 @@ class Session(Protocol):
         """The highest generation that we may switch to when all others may, too."""
         ...
 
+    @property
+    def coming(self) -> Seated | None:
+        """Our place in a group that may come into force after the step in work; None: as far as is known."""
+        ...
+
 
 class LoneSession:
     """The training runs by itself, as one process."""
 
     is_lone = True
     ready_for = 0
+    coming = None
 
     def __init__(self) -> None:
         self.group = LONE

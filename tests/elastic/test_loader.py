@@ -154,6 +154,7 @@ class ThirdOfThree:
 
     is_lone = False
     ready_for = 0
+    coming = None
     group = Group(1, 2, 3, None)
 
     def enter(self) -> None: ...

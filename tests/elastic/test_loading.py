@@ -8,13 +8,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lone_training import File, Noisy, Readings, train
 from pid_namespace import in_a_pid_namespace
 
@@ -126,13 +129,197 @@ def test_both_processes_work_ahead(loading: LoadingProcesses) -> None:
 
 def test_what_was_asked_for_before_a_resize_does_not_come_later(loading: LoadingProcesses) -> None:
     loading.load(piece(0))
-    loading.forget()
+    loading.turn()
     assert [loading.load(piece(number, step=1)).batch[1] for number in (5, 6, 7)] == [5, 6, 7]
 
 
 def test_a_piece_out_of_order_is_a_new_plan(loading: LoadingProcesses) -> None:
     """A step is begun again, or one is left out."""
     assert [loading.load(piece(number)).batch[1] for number in (3, 4, 3, 20, 21)] == [3, 4, 3, 20, 21]
+
+
+class Noting:
+    """Notes what it loads, and holds up what it was told to until a file is there."""
+
+    is_sticky = False
+
+    def __init__(self, folder: Path, held: tuple[int, ...] = ()) -> None:
+        self.notes, self.gate, self._held = folder / "notes", folder / "gate", held
+        self.notes.touch()
+
+    def load(self, piece: Piece, mark: Mark | None) -> Loaded:
+        note(self.notes, piece.number)
+        if piece.number in self._held:
+            await_(self.gate.exists)
+        return Loaded(piece.number, 1)
+
+    @property
+    def noted(self) -> list[int]:
+        return [int(line) for line in self.notes.read_text().split()]
+
+
+class NotingStream(Noting):
+    is_sticky = True
+
+
+def note(file: Path, number: int) -> None:
+    with file.open("a") as lines:
+        lines.write(f"{number}\n")
+
+
+def await_(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[Noting], LoadingProcesses]]:
+    made: list[LoadingProcesses] = []
+
+    def start(source: Noting) -> LoadingProcesses:
+        made.append(LoadingProcesses(source, endless, 2))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+Start = Callable[[Noting], LoadingProcesses]
+
+
+def test_what_a_new_plan_wants_too_is_not_loaded_again(started: Start, tmp_path: Path) -> None:
+    """Whatever has come, is being loaded or waits for its turn."""
+    source = Noting(tmp_path, held=(2,))
+    loading = started(source)
+    loading.load(piece(0))
+    loading.turn()
+    assert loading.load(piece(1)).batch == 1
+    loading.turn()
+    source.gate.touch()
+    assert [loading.load(piece(number)).batch for number in range(2, 12)] == [*range(2, 12)]
+    assert len(source.noted) == len(set(source.noted))
+
+
+def test_what_a_new_plan_does_not_want_is_skipped(started: Start, tmp_path: Path) -> None:
+    source = Noting(tmp_path, held=(1, 2))
+    loading = started(source)
+    loading.load(piece(0))
+    await_(lambda: set(source.noted) >= {1, 2})
+    loading.follow(piece(number) for number in range(40, 90))
+    source.gate.touch()
+    assert loading.load(piece(40)).batch == 40
+    assert set(range(1, 40)) & set(source.noted) == {1, 2}, "both were being loaded"
+    assert set(loading._asked) == {piece(number) for number in range(41, 41 + 2 * AHEAD)}
+    loading.turn()
+    assert loading.load(piece(1)).batch == 1, "it comes again"
+
+
+def test_what_is_foreseen_is_loaded_beside_the_plan_and_kept_for_the_next(
+    started: Start, tmp_path: Path
+) -> None:
+    """One by each process; the plan itself is asked for as far ahead as always."""
+    source = Noting(tmp_path)
+    loading = started(source)
+    loading.load(piece(0))
+    loading.foresee(piece(number) for number in range(50, 60))
+    await_(lambda: set(source.noted) >= {50, 51})
+    assert [loading.load(piece(number)).batch for number in range(1, 6)] == [*range(1, 6)]
+    assert set(loading._asked) == {piece(number) for number in (6, 7, 8, 9, 50, 51)}
+    await_(lambda: {6, 7, 8, 9} <= set(source.noted))
+    loading.turn()
+    assert [loading.load(piece(number)).batch for number in range(50, 60)] == [*range(50, 60)]
+    assert len(source.noted) == len(set(source.noted))
+    assert set(loading._asked) == {piece(number) for number in range(60, 60 + 2 * AHEAD)}
+
+
+def test_a_foresight_takes_the_place_of_the_one_before_it(started: Start, tmp_path: Path) -> None:
+    source = Noting(tmp_path)
+    loading = started(source)
+    loading.load(piece(0))
+    loading.foresee([piece(50), piece(51)])
+    loading.foresee([piece(51), piece(52), piece(53)])
+    assert set(loading._asked) == {piece(number) for number in (1, 2, 3, 4, 51, 52)}
+    await_(lambda: set(source.noted) >= {1, 2, 3, 4, 51, 52})
+    assert source.noted.count(51) == 1
+
+
+def test_what_is_foreseen_and_in_the_plan_counts_once(started: Start, tmp_path: Path) -> None:
+    source = Noting(tmp_path)
+    loading = started(source)
+    loading.load(piece(0))
+    loading.foresee([piece(3), piece(6)])
+    assert [loading.load(piece(number)).batch for number in range(1, 20)] == [*range(1, 20)]
+    assert len(loading._asked) == 2 * AHEAD
+    assert len(source.noted) == len(set(source.noted))
+
+
+def test_streams_are_not_read_out_of_their_order(started: Start, tmp_path: Path) -> None:
+    source = NotingStream(tmp_path)
+    loading = started(source)
+    loading.load(piece(0))
+    loading.foresee([piece(50)])
+    loading.follow(piece(number) for number in range(50, 60))
+    assert set(loading._asked) == {piece(number) for number in (1, 2, 3, 4)}
+    await_(lambda: set(source.noted) >= {1, 2, 3, 4})
+    loading.turn()
+    assert loading.load(piece(2)).batch == 2
+    assert source.noted.count(2) == 2, "whoever reads a stream on goes back to where the plan begins"
+
+
+def test_what_was_foreseen_is_made_again_when_its_maker_is_killed(started: Start, tmp_path: Path) -> None:
+    source = Noting(tmp_path, held=(50, 51))
+    loading = started(source)
+    loading.load(piece(0))
+    loading.foresee([piece(50), piece(51)])
+    await_(lambda: set(source.noted) >= {50, 51})
+    for child in multiprocessing.active_children():
+        for process in loaders_of(child.pid):
+            os.kill(process, signal.SIGKILL)
+    source.gate.touch()
+    loading.turn()
+    assert [loading.load(piece(number)).batch for number in (50, 51, 52)] == [50, 51, 52]
+
+
+def loaders_of(nursery: int | None) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{nursery}/task/{nursery}/children").read_text().split()]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("load"), st.integers(1, 5)),
+            st.tuples(st.just("turn"), st.integers(0, 30)),
+            st.tuples(st.just("foresee"), st.integers(0, 30)),
+            st.tuples(st.just("follow"), st.integers(0, 30)),
+        ),
+        max_size=25,
+    )
+)
+def test_whatever_is_foreseen_and_turned_to_batches_are_those_of_their_pieces(
+    done: list[tuple[str, int]],
+) -> None:
+    loading = LoadingProcesses(Telling(), endless, 2)
+    try:
+        place = 100
+        for what, number in done:
+            if what == "foresee":
+                loading.foresee(piece(100 + number + each) for each in range(5))
+            elif what == "follow":
+                loading.follow(piece(100 + number + each) for each in range(40))
+            elif what == "turn":
+                loading.turn()
+                place = 100 + number
+            else:
+                for _ in range(number):
+                    assert loading.load(piece(place)).batch[1] == place
+                    place += 1
+        assert len(loading._asked) <= 2 * AHEAD + 2
+    finally:
+        loading.close()
 
 
 def test_the_data_sets_error_comes_back_as_it_is(loading: LoadingProcesses) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from worker_model import LAST_STEP, Simulation
@@ -100,14 +102,15 @@ def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_swi
     link_all(membership, 2, "abr")
     assert sent(membership) == []
     membership.linked("s", 2, now=11)
-    agreeing = {"kind": "commit", "generation": 2, "agree": True}
+    agreeing = {"kind": "commit", "generation": 2, "agree": True, "lead": False}
     assert sorted(sent(membership), key=lambda each: each[0]) == [
         ("a", {**agreeing, "report": True, "send_to": [2], "moves": True}),
         ("b", {**agreeing, "report": False, "send_to": [3], "moves": True}),
     ]
-    membership.switching("b", 2)
-    membership.switching("a", 2)
-    admitted = {"kind": "commit", "generation": 2, "agree": False}
+    place = {"step": 40, "epoch": 1, "offset": 8}
+    membership.switching("b", 2, place)
+    membership.switching("a", 2, place)
+    admitted = {"kind": "commit", "generation": 2, "agree": False, "place": place}
     assert sent(membership) == [
         ("r", {**admitted, "receive_from": 0}),
         ("s", {**admitted, "receive_from": 1}),
@@ -115,6 +118,55 @@ def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_swi
     for worker in "abrs":
         membership.switched(worker, 2, 40, now=12)
     assert membership.effects == [Formed(2, tuple("abrs"), tuple("ab"), 40, recovered=False, world_before=2)]
+
+
+def growing(rate: float) -> Membership:
+    """Two workers train so many steps a second, and a third one is linked."""
+    membership = started(sizes=range(1, 6))
+    membership.facts = replace(membership.facts, rates={2: rate, 5: 100.0})
+    membership.ready("r", (1, 7), now=10)
+    membership.consider(now=10.5)
+    sent(membership)
+    return membership
+
+
+@pytest.mark.parametrize("rate", [0.99, 1.0])
+def test_with_short_steps_those_that_join_hear_of_the_switch_a_step_before(rate: float) -> None:
+    membership = growing(rate)
+    link_all(membership, 2, "abr")
+    commits = dict(sent(membership))
+    assert {name: each["lead"] for name, each in commits.items()} == {"a": rate >= 1, "b": rate >= 1}
+    place = {"step": 41, "epoch": 1, "offset": 8}
+    membership.agreed(2, place)
+    assert sent(membership) == [("r", {"kind": "prepare", "generation": 2, "place": place})]
+    membership.agreed(1, place)
+    membership.switching("a", 2, place)
+    for worker in "abr":
+        membership.switched(worker, 2, 41, now=12)
+    membership.effects.clear()
+    membership.agreed(2, place)
+    assert sent(membership) == [], "of a generation that is not on its way"
+
+
+def test_who_has_to_go_does_not_wait_for_a_step_more() -> None:
+    membership = started("abc", sizes=range(1, 6))
+    membership.facts = replace(membership.facts, rates={3: 10.0})
+    membership.ready("r", (1, 7), now=10)
+    membership.leaving(["c"], now=10.1)
+    assert [to for to, _ in sent(membership)] == list("abr")
+    link_all(membership, 2, "abr")
+    commits = dict(sent(membership))
+    assert {name: each["lead"] for name, each in commits.items()} == dict.fromkeys("abc", False)
+
+
+def test_a_shrink_is_not_announced() -> None:
+    membership = started("abc")
+    membership.facts = replace(membership.facts, rates={3: 10.0})
+    membership.leaving(["c"], now=10)
+    link_all(membership, 2, "ab")
+    assert not any(each.get("lead") for _, each in sent(membership))
+    membership.agreed(2, None)
+    assert sent(membership) == []
 
 
 def test_growth_waits_longer_for_workers_that_are_starting_but_not_for_ever() -> None:
@@ -185,7 +237,8 @@ def test_shrink_does_not_wait_and_the_leaver_takes_part_until_the_switch() -> No
     assert [to for to, _ in sent(membership)] == ["a", "b"]
     link_all(membership, 2, "ab")
     commits = dict(sent(membership))
-    assert commits["c"] == {"kind": "commit", "generation": 2, "agree": True, "leave": True}
+    agreeing = {"kind": "commit", "generation": 2, "agree": True, "lead": False}
+    assert commits["c"] == {**agreeing, "leave": True, "stay": False}
     assert [commits[each]["moves"] for each in "ab"] == [False, False], "nobody receives the state"
     membership.left("c", now=20)
     for worker in "ab":

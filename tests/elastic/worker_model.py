@@ -2,14 +2,15 @@
 
 Messages of one connection keep their order; everything else is interleaved by a seeded random generator.
 The coordinator may crash at any point: what was under way on the connections is lost, the workers come to the
-next one by and by. Checks while it runs that no two members of a generation are ever in different steps.
+next one by and by. Checks while it runs that no two members of a generation are ever in different steps, and
+that a generation begins where those that join were told.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpctools.elastic.assembly import Returned
@@ -45,6 +46,8 @@ class Worker:
     failed: int = 0
     ready_for: int = 0
     agreed: int = 0
+    switch_at: int = 0
+    prepared: dict[int, int] = field(default_factory=dict)
     moving: int = 0
     exchanging: bool = False
     is_done: bool = False
@@ -93,7 +96,10 @@ class Simulation:
         self.broken_lines = 0
 
     def _new_membership(self) -> Membership:
-        return Membership(self.sizes, Settle(settle=0.0), faulty_wait=self.faulty_wait)
+        made = Membership(self.sizes, Settle(settle=0.0), faulty_wait=self.faulty_wait)
+        rate = self.random.choice([0.0, 10.0])
+        made.facts = replace(made.facts, rates=dict.fromkeys(range(20), rate))
+        return made
 
     # Events from outside
 
@@ -188,6 +194,8 @@ class Simulation:
             member.parked(name, message["generation"], message["completed"], self.now)
         elif kind == "switching":
             member.switching(name, message["generation"])
+        elif kind == "agreed":
+            member.agreed(message["generation"], {"step": message["step"]})
         elif kind == "switched":
             member.switched(name, message["generation"], message["step"], self.now)
         elif kind == "done":
@@ -252,6 +260,8 @@ class Simulation:
             worker.commits[message["generation"]] = message
             if message["agree"]:
                 worker.ready_for = max(worker.ready_for, message["generation"])
+        elif kind == "prepare":
+            worker.prepared[message["generation"]] = message["place"]["step"]
         elif kind in ("release", "stop"):
             self._exit(worker)
         elif kind == "save" and worker.has_state and self.random.random() < 0.8:
@@ -299,7 +309,7 @@ class Simulation:
             if not worker.is_done:
                 worker.is_done = True
                 worker.say("done")
-        elif worker.agreed > worker.generation:
+        elif worker.agreed > worker.generation and worker.completed >= worker.switch_at:
             self._switch(worker, worker.commits[worker.agreed])
         else:
             self._contribute(worker)
@@ -348,6 +358,7 @@ class Simulation:
         elif all(peer in moving for peer in peers):
             if donor is not None:
                 worker.completed = moving[group[donor]]
+                assert worker.prepared.get(generation, worker.completed) == worker.completed
             worker.has_state, worker.moving = True, 0
             worker.generation = worker.standing = generation
             worker.trains = True
@@ -377,7 +388,15 @@ class Simulation:
         if complete and not (gone and self.random.random() < 0.5):
             worker.exchanging = False
             worker.completed += 1
-            worker.agreed = max(worker.agreed, min(headers.values()))
+            self._agree(worker, min(headers.values()))
         elif gone:
             worker.exchanging, worker.failed = False, worker.generation
             worker.say("failed", generation=worker.generation)
+
+    def _agree(self, worker: Worker, generation: int) -> None:
+        """All may switch to it; mirrors Foresight."""
+        if generation > max(worker.agreed, worker.generation):
+            commit = worker.commits[generation]
+            worker.agreed, worker.switch_at = generation, worker.completed + bool(commit["lead"])
+            if commit["lead"] and commit.get("report"):
+                worker.say("agreed", generation=generation, step=worker.switch_at)

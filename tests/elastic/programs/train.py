@@ -34,6 +34,7 @@ parser.add_argument("--same-start", action="store_true", help="all workers begin
 parser.add_argument("--without", type=int, help="this step's batch is left out")
 parser.add_argument("--hold-lock", choices=("start", "step"), help="all but b0 hold Python's lock then")
 parser.add_argument("--num-workers", type=int, default=0)
+parser.add_argument("--note-loads", action="store_true", help="which sample was loaded when, in out/loads")
 parser.add_argument("--child", type=Path, help="a program that a worker starts in step 8, and submits then")
 parser.add_argument("--chatty", type=Path, help="replicas print 4 MiB in a step once this file exists")
 args = parser.parse_args()
@@ -74,6 +75,15 @@ class Model(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.drift += 0.01 * inputs.mean(0)
         return self.layers(inputs + self.drift.clone())
+
+
+class Noted(Sines):
+    """Notes when a sample is loaded, whoever does so."""
+
+    def __getitem__(self, index: int) -> tuple[int, torch.Tensor, torch.Tensor]:
+        with (args.out / "loads").open("a") as lines:
+            lines.write(f"{index} {time.monotonic()}\n")
+        return super().__getitem__(index)
 
 
 LATE_STEP = 1.0
@@ -123,7 +133,7 @@ scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
 loader = elastic.Loader(
     model,
     optimizer,
-    Sines(args.samples),
+    (Noted if args.note_loads else Sines)(args.samples),
     batch_size=48,
     epochs=args.epochs,
     seed=7,

@@ -1,0 +1,105 @@
+"""What a worker will be fed first in the next generation, loaded before that is in force.
+
+Whoever grows with others needs not hurry: its members agree on the step one step before they switch
+(`Commit.lead`), and whoever joins hears of it. So the first batches of all are loaded beside that step, and
+not while everybody waits for whoever has nothing to do yet. Who leaves is not kept waiting for it: then those
+that stay load ahead from the moment on that they know of the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hpctools.elastic.group import Group
+from hpctools.elastic.orders import Commit, Orders, Seat
+from hpctools.elastic.session import Foreseeing, Transferable
+
+
+class Foresight:
+    """One worker's.
+
+    Args:
+        groups: those that are linked and not in force, by generation.
+        say: sends a message to the coordinator.
+    """
+
+    def __init__(
+        self, state: Transferable, orders: Orders, groups: Mapping[int, Group], say: Callable[..., None]
+    ) -> None:
+        self._state = state
+        self._orders = orders
+        self._groups = groups
+        self._say = say
+        self._agreed = 0
+        self._rounds = 0
+
+    def agree(self, generation: int, standing: int) -> None:
+        """All members have agreed to switch to a generation, after this step or with one in between.
+
+        Args:
+            standing: the generation in force.
+        """
+        if generation > max(self._agreed, standing):
+            commit = self._orders.commits[generation]
+            self._agreed, self._rounds = generation, self._state._completed + 1 + commit.lead
+
+    def switches_to(self, standing: int) -> int | None:
+        """The generation to switch to between this step and the next; None: none yet.
+
+        Args:
+            standing: the generation in force.
+        """
+        if self._agreed <= standing:
+            return None
+        commit = self._orders.commits[self._agreed]
+        if commit.lead and self._state._completed < self._rounds:
+            self._announce(commit)
+            return None
+        return self._agreed
+
+    def coming(self, present: Group) -> Seat | None:
+        """Our place in what may come into force after this step, without a lead.
+
+        It is looked at from the moment on that a smaller group is formed. Of a larger one it is open then
+        whether it has a lead.
+
+        Args:
+            present: the group in force.
+        """
+        orders, seat = self._orders, self._orders.seat
+        if seat.number <= max(present.number, orders.recover):
+            return None  # it is in force, or its members wait for it
+        commit = orders.commits.get(seat.number)
+        known = seat.world < present.world if commit is None else commit.agree and not commit.lead
+        return seat if known else None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it was said where a generation will begin that lets us in."""
+        return self._orders.prepared is not None
+
+    def prepare(self) -> None:
+        """Load ahead for that generation."""
+        prepared, self._orders.prepared = self._orders.prepared, None
+        if prepared is not None:
+            self.begins(int(prepared["generation"]), prepared.get("place"))
+
+    def begins(self, generation: int, place: Mapping[str, int] | None = None) -> None:
+        """A generation begins at a place in the data; None: where we are."""
+        group = self._groups.get(generation)
+        if group is not None and isinstance(self._state, Foreseeing):
+            self._state._foresee(group, place)
+
+    def described(self, commit: Commit, ahead: int = 0) -> dict[str, Any]:
+        """What is told of a generation that begins after so many steps from now on."""
+        state = self._state
+        place = state._place(ahead) if isinstance(state, Foreseeing) else None
+        return {"generation": commit.generation, "place": place}
+
+    def _announce(self, commit: Commit) -> None:
+        agreed = self.described(commit, ahead=1)
+        if commit.report:
+            self._say("agreed", **agreed)
+        if not commit.leave:
+            self.begins(**agreed)

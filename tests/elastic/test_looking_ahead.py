@@ -1,0 +1,103 @@
+"""Which pieces are loaded ahead of a change of the group, of map-style data and in both modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+import pytest
+from lone_training import Noisy
+
+from hpctools.elastic.batches import Batches
+from hpctools.elastic.group import Group
+from hpctools.elastic.indexed import Indexed
+from hpctools.elastic.pieces import Piece, by_blocks, by_shards
+from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.elastic.session import LONE
+
+SAMPLING = Sampling(samples=30, batch_size=12, shards=4, epochs=2, seed=0)
+TWO, THREE = Group(1, 1, 2, None), Group(2, 2, 3, None)
+Place = tuple[int, int, int, int]
+
+
+class Recording:
+    """Notes what it is asked to load ahead."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[str, list[Place]]] = []
+
+    def note(self, how: str, pieces: Iterable[Piece]) -> None:
+        first = [(each.cursor.step, each.number, each.low, each.high) for each in islice(pieces, 4)]
+        self.noted.append((how, first))
+
+    def turn(self) -> None:
+        self.note("turn", [])
+
+    def foresee(self, pieces: Iterable[Piece]) -> None:
+        self.note("foresee", pieces)
+
+    def follow(self, pieces: Iterable[Piece]) -> None:
+        self.note("follow", pieces)
+
+
+def recorded(mode: str, group: Group) -> tuple[Batches, Recording]:
+    """Batches of a worker that trains in a group, at step 1."""
+    source = Indexed(Noisy(30), list, SAMPLING)
+    cut = by_shards(SAMPLING) if mode == "exact" else by_blocks(SAMPLING, None)
+    batches, recording = Batches(SAMPLING, source, cut, num_workers=0), Recording()
+    batches._loading = recording  # type: ignore[assignment]
+    batches.cursor = Cursor(1, 0, 12)
+    if group is not LONE:
+        batches.plan(group)
+    recording.noted.clear()
+    return batches, recording
+
+
+NOW = {"exact": [(1, 2, 18, 21), (1, 3, 21, 24)], "fast": [(1, 6, 18, 24)]}
+"""What rank 1 of 2 has in step 1."""
+THEN = {
+    "exact": [(2, 3, 28, 30), (3, 3, 9, 12), (4, 3, 21, 24), (5, 3, 28, 30)],
+    "fast": [(2, 4, 28, 30), (3, 8, 8, 12), (4, 8, 20, 24), (5, 4, 28, 30)],
+}
+"""What rank 2 of 3 has from step 2 on, the end of an epoch."""
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_a_change_that_may_come_after_this_step_is_foreseen_once(mode: str) -> None:
+    batches, recording = recorded(mode, TWO)
+    batches.look_ahead(None)
+    assert recording.noted == []
+    batches.look_ahead(THREE)
+    batches.look_ahead(THREE)
+    assert recording.noted == [("foresee", THEN[mode])]
+    batches.passed(12)
+    batches.look_ahead(THREE)
+    assert [how for how, _ in recording.noted] == ["foresee", "foresee"]
+    assert recording.noted[1][1] == THEN[mode][1:]
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_a_change_after_the_next_step_is_part_of_the_plan(mode: str) -> None:
+    batches, recording = recorded(mode, TWO)
+    batches.begins(THREE, batches.place(1))
+    assert recording.noted == [("follow", (NOW[mode] + THEN[mode])[:4])]
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_who_joins_or_has_switched_loads_what_begins_there(mode: str) -> None:
+    joiner, told = recorded(mode, LONE)
+    joiner.begins(THREE, Cursor(2, 0, 24))
+    assert told.noted == [("follow", THEN[mode])]
+    survivor, told = recorded(mode, TWO)
+    survivor.passed(12)
+    survivor.begins(THREE, survivor.cursor)
+    assert told.noted == [("follow", THEN[mode])]
+    survivor.plan(THREE)
+    assert told.noted[1:] == [("turn", [])]
+
+
+def test_nothing_comes_after_the_end() -> None:
+    batches, recording = recorded("exact", TWO)
+    batches.cursor = Cursor(5, 1, 24)
+    batches.look_ahead(THREE)
+    assert recording.noted == [("foresee", [])]
