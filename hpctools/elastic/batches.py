@@ -12,7 +12,7 @@ from typing import Any
 from hpctools.elastic.containers import plain
 from hpctools.elastic.group import Group
 from hpctools.elastic.indexed import Indexed
-from hpctools.elastic.loading import Loading, LoadingHere, LoadingProcesses, Mark
+from hpctools.elastic.loading import AHEAD, Loading, LoadingHere, LoadingProcesses, Mark
 from hpctools.elastic.pieces import Cut, Fill, Piece, Seated, Step, one_at_least
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.readable import check_readable
@@ -57,6 +57,7 @@ class Batches:
         self._source = source
         self._cut = cut
         self._group = LONE
+        self._soon = AHEAD * num_workers
         self._foreseen: tuple[int, Cursor] | None = None
         self._ready: dict[Piece, Any] = {}
         self._practice: Any = None
@@ -108,6 +109,7 @@ class Batches:
     def skip(self) -> None:
         """Pass over the next step."""
         self.cursor = self.sampling.after(self.cursor)
+        self._loading.turn()
 
     def rehearsal(self) -> tuple[Piece, Any]:
         """A piece for practice, and its batch.
@@ -170,12 +172,15 @@ class Batches:
             cursor = self.sampling.after(cursor)
         return cursor
 
-    def look_ahead(self, coming: Seated | None) -> None:
+    def look_ahead(self, coming: Seated | None, left: int) -> None:
         """Load what we shall want first in a group that may come into force after this step, too.
 
         A guess that is wrong costs what was loaded in vain; batches are the same.
+
+        Args:
+            left: pieces of this step that are not done. It comes after them, as soon as all are asked for.
         """
-        if coming is not None and self._foreseen != (coming.number, self.cursor):
+        if coming is not None and left <= self._soon and self._foreseen != (coming.number, self.cursor):
             self._foreseen = coming.number, self.cursor
             self._loading.foresee(self._from(self.place(1), coming))
 

@@ -15,6 +15,8 @@ from hpctools.elastic.group import Group
 from hpctools.elastic.orders import Commit, Orders, Seat
 from hpctools.elastic.session import Foreseeing, Transferable
 
+UNSURE_STEPS = 5
+
 
 class Foresight:
     """One worker's.
@@ -33,6 +35,7 @@ class Foresight:
         self._say = say
         self._agreed = 0
         self._rounds = 0
+        self._looked_at = (0, 0)
 
     def agree(self, generation: int, standing: int) -> None:
         """All members have agreed to switch to a generation, after this step or with one in between.
@@ -61,18 +64,21 @@ class Foresight:
     def coming(self, present: Group) -> Seat | None:
         """Our place in what may come into force after this step, without a lead.
 
-        It is looked at from the moment on that a smaller group is formed. Of a larger one it is open then
-        whether it has a lead.
+        It is looked at from the moment on that a smaller group is formed, for some steps: it may be given up
+        without a word. Of a larger one it is open then whether it has a lead.
 
         Args:
             present: the group in force.
         """
         orders, seat = self._orders, self._orders.seat
-        if seat.number <= max(present.number, orders.recover):
-            return None  # it is in force, or its members wait for it
+        if seat.number <= max(present.number, orders.recover) or seat.number < orders.seen:
+            return None  # it is in force, its members wait for it, or it was given up
         commit = orders.commits.get(seat.number)
-        known = seat.world < present.world if commit is None else commit.agree and not commit.lead
-        return seat if known else None
+        if commit is not None:
+            return seat if commit.agree and not commit.lead else None
+        if self._looked_at[0] != seat.number:
+            self._looked_at = seat.number, self._state._completed + UNSURE_STEPS
+        return seat if seat.world < present.world and self._state._completed < self._looked_at[1] else None
 
     @property
     def is_due(self) -> bool:

@@ -249,7 +249,8 @@ class Generations:
         self._failed_links = 0
         transfers = forms.planned_transfers(forming, self.members)
         reporter = next(each for each in forming.members if each in self._participants)
-        lead = bool(transfers) and self._has_time()
+        is_quick = self.facts.rates.get(len(self.members), 0.0) >= LEAD_RATE
+        lead = bool(transfers) and is_quick and self._present() <= forming.leading  # nobody has to go
         for member in self._present():
             how: dict[str, Any] = {"leave": True, "stay": not self._ready[member].leaving}
             if member in forming.members:
@@ -257,11 +258,6 @@ class Generations:
                 how = {"report": member == reporter, "send_to": send_to, "moves": bool(transfers)}
             self._send(member, "commit", generation=forming.number, agree=True, lead=lead, **how)
         self._participants.update(forming.members)
-
-    def _has_time(self) -> bool:
-        """Whether those that join are told of the switch a step before: nobody goes, and steps are short."""
-        is_quick = self.facts.rates.get(len(self.members), 0.0) >= LEAD_RATE
-        return is_quick and not any(self._ready[each].leaving for each in self._present())
 
     def agreed(self, generation: int, place: Place | None) -> None:
         """All switch in a step from now: those that join can load what they will be fed there."""

@@ -121,7 +121,7 @@ class Links:
         with self._changed:
             self.groups[generation] = group
             self.seconds[generation] = time.monotonic() - begun
-        self._say("linked", generation=generation)
+        self._say("linked", generation=generation, leads=True)
 
     def _warn(self, problem: str) -> None:
         self._say("warning", message=problem)

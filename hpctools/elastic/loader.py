@@ -284,7 +284,7 @@ class Loader(Held):
         piece, self._fed, self._scaler = self._fed, None, scaler
         self._passes.only_looked = False
         self._parameters.check_untouched()
-        self._batches.look_ahead(self._session.coming)
+        self._batches.look_ahead(self._session.coming, len(self._todo))
         self._sum.add(piece, loss, backward_of(loss, scaler), self._session.ready_for)
         if not self._entered:
             self._sum.set_back()

@@ -199,6 +199,7 @@ class LoadingProcesses:
         while piece not in self._arrived:
             self._receive(self._asked[piece].server)
         del self._asked[piece]
+        self._foreseen.discard(piece)  # if the plan ends here
         loaded = self._arrived.pop(piece)
         self._ask()
         if isinstance(loaded, ExceptionWrapper):
@@ -243,8 +244,9 @@ class LoadingProcesses:
         """These are not wanted any more."""
         for piece in pieces:
             self._foreseen.discard(piece)
-            self._skipped[self._asked.pop(piece).number % SKIPPED] = True
-            self._arrived.pop(piece, None)
+            asked = self._asked.pop(piece)
+            if self._arrived.pop(piece, None) is None:  # else its number may be another one's by now
+                self._skipped[asked.number % SKIPPED] = True
 
     @property
     def _most(self) -> int:

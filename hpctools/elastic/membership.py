@@ -182,11 +182,11 @@ class Membership(Generations):
             for member in forming.members[1:]:
                 self._send(member, "link", generation=generation, host=host, port=port)
 
-    def linked(self, worker: str, generation: int, now: float) -> None:
-        """A worker has connected with all others of the generation."""
-        forming = self._forming_as(generation)
-        if forming is not None:
+    def linked(self, worker: str, generation: int, now: float, *, leads: bool = False) -> None:
+        """A worker has connected with all others of the generation; `leads`: it knows what a lead is."""
+        if (forming := self._forming_as(generation)) is not None:
             forming.linked.add(worker)
+            forming.leading |= {worker} if leads else set()
             self._commit_if_complete(forming, now)
             self.consider(now)
 

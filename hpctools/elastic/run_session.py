@@ -221,7 +221,7 @@ class RunSession:
         if commit.agree:
             self._channel.send("switching", **self._foresight.described(commit))
         group = self._links.groups[commit.generation]
-        if self._has_state or commit.place is not None:
+        if commit.agree or commit.place is not None:  # in a recovery it is open where we shall be
             self._foresight.begins(commit.generation, commit.place)
         if not self._have_moved(group, commit):
             return False

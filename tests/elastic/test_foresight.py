@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpctools.elastic.foresight import Foresight
+from hpctools.elastic.foresight import UNSURE_STEPS, Foresight
 from hpctools.elastic.group import Group
 from hpctools.elastic.orders import Orders, Seat
 
@@ -118,6 +118,27 @@ def test_those_that_stay_look_ahead_from_the_forming_of_a_smaller_group_on(made:
     made.commit()
     assert made.foresight.coming(PRESENT) == SMALLER
     assert made.foresight.coming(GROUP) is None, "it is in force"
+
+
+@pytest.mark.parametrize("later", [formed(Seat(NEXT + 1, 0, 2)), {"kind": "commit", "leave": True}])
+def test_what_was_given_up_for_another_one_is_not_looked_at(made: Made, later: dict[str, Any]) -> None:
+    """We may not be in that."""
+    made.orders.note(formed(SMALLER))
+    made.orders.note({"generation": NEXT + 1, "agree": True, **later})
+    seat = made.foresight.coming(PRESENT)
+    assert seat is None or seat.number == NEXT + 1
+
+
+def test_what_nobody_commits_is_looked_at_for_some_steps(made: Made) -> None:
+    """It may have been given up, because all have to go."""
+    made.orders.note(formed(SMALLER))
+    looks = []
+    for _ in range(UNSURE_STEPS + 2):
+        looks += [made.foresight.coming(PRESENT), made.foresight.coming(PRESENT)]
+        made.step(agreed=STANDING)
+    assert looks == [SMALLER] * 2 * UNSURE_STEPS + [None] * 4
+    made.commit()
+    assert made.foresight.coming(PRESENT) == SMALLER
 
 
 @pytest.mark.parametrize("lead", [False, True])

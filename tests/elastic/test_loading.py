@@ -256,6 +256,39 @@ def test_what_is_foreseen_and_in_the_plan_counts_once(started: Start, tmp_path: 
     assert len(source.noted) == len(set(source.noted))
 
 
+def test_a_plan_may_end_with_what_was_foreseen(tmp_path: Path) -> None:
+    """As after a batch for practice, when the step that was foreseen is that of the group in force."""
+    loading = LoadingProcesses(Noting(tmp_path), lambda first: iter([(first, None)]), 2)
+    try:
+        loading.load(piece(0))
+        loading.foresee([piece(1)])
+        assert loading.load(piece(1)).batch == 1
+        loading.foresee([piece(2)])
+        assert loading.load(piece(2)).batch == 2
+        assert loading._foreseen == set()
+    finally:
+        loading.close()
+
+
+def test_what_has_come_is_not_skipped_under_a_number_that_another_one_has_by_now(
+    started: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SKIPPED", 8)
+    source = Noting(tmp_path)
+    loading = started(source)
+    for number in range(40):
+        loading.load(piece(number))
+        loading.foresee([piece(500)])  # loaded first, and kept
+    await_(lambda: piece(500) in loading._asked and 500 in source.noted)
+    assert [loading.load(piece(number)).batch for number in range(40, 44)] == [40, 41, 42, 43]
+    before = list(loading._skipped)
+    while piece(500) not in loading._arrived:
+        loading._receive(loading._asked[piece(500)].server)
+    loading.foresee([])
+    assert list(loading._skipped) == before
+    assert [loading.load(piece(number)).batch for number in range(44, 60)] == [*range(44, 60)]
+
+
 def test_streams_are_not_read_out_of_their_order(started: Start, tmp_path: Path) -> None:
     source = NotingStream(tmp_path)
     loading = started(source)

@@ -45,7 +45,7 @@ def recorded(mode: str, group: Group) -> tuple[Batches, Recording]:
     source = Indexed(Noisy(30), list, SAMPLING)
     cut = by_shards(SAMPLING) if mode == "exact" else by_blocks(SAMPLING, None)
     batches, recording = Batches(SAMPLING, source, cut, num_workers=0), Recording()
-    batches._loading = recording  # type: ignore[assignment]
+    batches._loading, batches._soon = recording, 4  # type: ignore[assignment]
     batches.cursor = Cursor(1, 0, 12)
     if group is not LONE:
         batches.plan(group)
@@ -65,13 +65,13 @@ THEN = {
 @pytest.mark.parametrize("mode", ["exact", "fast"])
 def test_a_change_that_may_come_after_this_step_is_foreseen_once(mode: str) -> None:
     batches, recording = recorded(mode, TWO)
-    batches.look_ahead(None)
+    batches.look_ahead(None, 1)
     assert recording.noted == []
-    batches.look_ahead(THREE)
-    batches.look_ahead(THREE)
+    batches.look_ahead(THREE, 1)
+    batches.look_ahead(THREE, 1)
     assert recording.noted == [("foresee", THEN[mode])]
     batches.passed(12)
-    batches.look_ahead(THREE)
+    batches.look_ahead(THREE, 1)
     assert [how for how, _ in recording.noted] == ["foresee", "foresee"]
     assert recording.noted[1][1] == THEN[mode][1:]
 
@@ -99,5 +99,21 @@ def test_who_joins_or_has_switched_loads_what_begins_there(mode: str) -> None:
 def test_nothing_comes_after_the_end() -> None:
     batches, recording = recorded("exact", TWO)
     batches.cursor = Cursor(5, 1, 24)
-    batches.look_ahead(THREE)
+    batches.look_ahead(THREE, 1)
     assert recording.noted == [("foresee", [])]
+
+
+def test_what_is_foreseen_comes_after_the_step_in_work() -> None:
+    """Two processes are asked for four pieces ahead; of the step's five one is not asked for yet."""
+    batches, recording = recorded("exact", TWO)
+    batches._soon = 4
+    batches.look_ahead(THREE, 5)
+    assert recording.noted == []
+    batches.look_ahead(THREE, 4)
+    assert len(recording.noted) == 1
+
+
+def test_a_step_that_is_left_out_is_not_in_the_plan_any_more() -> None:
+    batches, recording = recorded("exact", TWO)
+    batches.skip()
+    assert recording.noted == [("turn", [])]

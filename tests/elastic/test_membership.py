@@ -23,9 +23,9 @@ def sent(membership: Membership) -> list[tuple[str, dict[str, Any]]]:
     return [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
 
 
-def link_all(membership: Membership, generation: int, workers: str) -> None:
+def link_all(membership: Membership, generation: int, workers: str, leads: str = "") -> None:
     for worker in workers:
-        membership.linked(worker, generation, now=0)
+        membership.linked(worker, generation, now=0, leads=worker in leads)
 
 
 def started(
@@ -133,7 +133,7 @@ def growing(rate: float) -> Membership:
 @pytest.mark.parametrize("rate", [0.99, 1.0])
 def test_with_short_steps_those_that_join_hear_of_the_switch_a_step_before(rate: float) -> None:
     membership = growing(rate)
-    link_all(membership, 2, "abr")
+    link_all(membership, 2, "abr", leads="abr")
     commits = dict(sent(membership))
     assert {name: each["lead"] for name, each in commits.items()} == {"a": rate >= 1, "b": rate >= 1}
     place = {"step": 41, "epoch": 1, "offset": 8}
@@ -148,13 +148,21 @@ def test_with_short_steps_those_that_join_hear_of_the_switch_a_step_before(rate:
     assert sent(membership) == [], "of a generation that is not on its way"
 
 
+@pytest.mark.parametrize(("leads", "lead"), [("ab", True), ("abr", True), ("ar", False), ("", False)])
+def test_all_that_train_have_to_know_what_a_lead_is(leads: str, lead: bool) -> None:
+    """A worker of an earlier release would switch a step before the others."""
+    membership = growing(10.0)
+    link_all(membership, 2, "abr", leads)
+    assert [each["lead"] for _, each in sent(membership)] == [lead] * 2
+
+
 def test_who_has_to_go_does_not_wait_for_a_step_more() -> None:
     membership = started("abc", sizes=range(1, 6))
     membership.facts = replace(membership.facts, rates={3: 10.0})
     membership.ready("r", (1, 7), now=10)
     membership.leaving(["c"], now=10.1)
     assert [to for to, _ in sent(membership)] == list("abr")
-    link_all(membership, 2, "abr")
+    link_all(membership, 2, "abr", leads="abcr")
     commits = dict(sent(membership))
     assert {name: each["lead"] for name, each in commits.items()} == dict.fromkeys("abc", False)
 
@@ -163,7 +171,7 @@ def test_a_shrink_is_not_announced() -> None:
     membership = started("abc")
     membership.facts = replace(membership.facts, rates={3: 10.0})
     membership.leaving(["c"], now=10)
-    link_all(membership, 2, "ab")
+    link_all(membership, 2, "ab", leads="abc")
     assert not any(each.get("lead") for _, each in sent(membership))
     membership.agreed(2, None)
     assert sent(membership) == []

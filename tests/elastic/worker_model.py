@@ -30,6 +30,7 @@ class Worker:
     inbox: deque[dict[str, Any]] = field(default_factory=deque)
     outbox: deque[dict[str, Any]] = field(default_factory=deque)
     alive: bool = True
+    leads: bool = True
     connected: bool = True
     completed: int = 0
     standing: int = 0
@@ -129,6 +130,7 @@ class Simulation:
 
     def add(self, role: int) -> Worker:
         worker = Worker(f"w{len(self.workers)}", (role, len(self.workers)))
+        worker.leads = self.random.random() < 0.9  # else it is of an earlier release
         self.workers[worker.name] = worker
         worker.say("ready")
         return worker
@@ -192,6 +194,8 @@ class Simulation:
             member.returned(name, worker.order, message["how"], self.now)
         elif kind == "parked":
             member.parked(name, message["generation"], message["completed"], self.now)
+        elif kind == "linked":
+            member.linked(name, message["generation"], self.now, leads=message["leads"])
         elif kind == "switching":
             member.switching(name, message["generation"])
         elif kind == "agreed":
@@ -281,7 +285,7 @@ class Simulation:
         members = [self.workers[name] for name in self.groups[generation]]
         if all(generation in member.linking for member in members):
             worker.linked.add(generation)
-            worker.say("linked", generation=generation)
+            worker.say("linked", generation=generation, leads=worker.leads)
         elif not all(member.alive for member in members):
             worker.linking.discard(generation)
             worker.say("link_failed", generation=generation)
@@ -397,6 +401,7 @@ class Simulation:
         """All may switch to it; mirrors Foresight."""
         if generation > max(worker.agreed, worker.generation):
             commit = worker.commits[generation]
-            worker.agreed, worker.switch_at = generation, worker.completed + bool(commit["lead"])
-            if commit["lead"] and commit.get("report"):
+            lead = worker.leads and commit["lead"]
+            worker.agreed, worker.switch_at = generation, worker.completed + lead
+            if lead and commit.get("report"):
                 worker.say("agreed", generation=generation, step=worker.switch_at)
