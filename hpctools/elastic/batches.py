@@ -12,12 +12,13 @@ from typing import Any
 from hpctools.elastic.containers import plain
 from hpctools.elastic.group import Group
 from hpctools.elastic.indexed import Indexed
-from hpctools.elastic.loading import AHEAD, Loading, LoadingHere, LoadingProcesses, Mark
+from hpctools.elastic.loading import AHEAD, Loading, LoadingHere, LoadingProcesses
 from hpctools.elastic.pieces import Cut, Fill, Piece, Seated, Step, one_at_least
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.readable import check_readable
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.session import LONE
+from hpctools.elastic.sources import Mark
 from hpctools.elastic.state import share
 from hpctools.elastic.streams import Streams
 from hpctools.errors import ElasticError
@@ -109,7 +110,8 @@ class Batches:
     def skip(self) -> None:
         """Pass over the next step."""
         self.cursor = self.sampling.after(self.cursor)
-        self._loading.turn()
+        if isinstance(self.sampling, Sampling):  # a stream is read on
+            self._loading.turn()
 
     def rehearsal(self) -> tuple[Piece, Any]:
         """A piece for practice, and its batch.
@@ -164,6 +166,11 @@ class Batches:
         if piece.is_practice and isinstance(self.sampling, StreamSampling):
             return self._for_practice()
         return self._loading.load(piece).batch
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether batches can be loaded ahead of a change."""
+        return self._soon > 0 and isinstance(self.sampling, Sampling)
 
     def place(self, ahead: int) -> Cursor:
         """Where the training will be after so many steps from now on."""

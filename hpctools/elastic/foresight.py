@@ -18,6 +18,11 @@ from hpctools.elastic.session import Foreseeing, Transferable
 UNSURE_STEPS = 5
 
 
+def looks_ahead(state: object) -> bool:
+    """Whether a training loads what it will be fed after a change before that comes."""
+    return isinstance(state, Foreseeing) and state._looks_ahead()
+
+
 class Foresight:
     """One worker's.
 

@@ -38,7 +38,7 @@ class Forming:
         members: in rank order; none while too few are there, and all that hold the state wait parked.
         planned: whether the present generation trains until all agree to switch; else all have parked.
         linked: members that are connected with all others.
-        leading: those of them that know what a lead is.
+        leading: those of them that make use of a lead.
         parked: of how many rounds each worker's state is the result; -1: it has none.
         committed: whether the members were told to switch.
         admitted: whether those that join were let in, because the first of the others was switching.

@@ -271,7 +271,7 @@ class Hearing:
         self._run.membership.store(worker.name, message["generation"], message["host"], message["port"])
 
     def _on_linked(self, worker: Worker, message: Message, now: float) -> None:
-        leads = bool(message.get("leads"))  # a worker of an earlier release does not say so
+        leads = bool(message.get("leads"))  # who loads nothing ahead does not, nor an earlier release
         self._run.membership.linked(worker.name, message["generation"], now, leads=leads)
 
     def _on_link_failed(self, worker: Worker, message: Message, now: float) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from hpctools.elastic.loading import Loaded, Mark
 from hpctools.elastic.pieces import Piece
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.sampling import Sampling
+from hpctools.elastic.sources import Loaded, Mark
 from hpctools.elastic.training import MapDataset
 
 

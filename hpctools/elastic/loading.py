@@ -7,86 +7,30 @@ batches are the same to the bit with any number of loading processes.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from multiprocessing.connection import Connection
 from typing import Any, NoReturn, Protocol
 
-import torch
-import torch.multiprocessing
 from torch._utils import ExceptionWrapper
 
-from hpctools.elastic.channel import die_with_parent
+from hpctools.elastic.loading_process import SKIPPED, serve
 from hpctools.elastic.nursery import Nursery, NurseryError
-from hpctools.elastic.own_run import keep_to_ourselves, own_run
+from hpctools.elastic.own_run import own_run
 from hpctools.elastic.pieces import Piece
+from hpctools.elastic.sources import Loaded, Mark, Source
 from hpctools.errors import ElasticError
 
 AHEAD = 2
 """Pieces that each loading process is asked for ahead of the training."""
-SHARED_BYTES = 1 << 20
-SKIPPED = 1 << 12
-"""More than are ever asked for and not answered."""
 FORKED_AGAIN = 3
 """Times that a loading process is replaced without so many batches of its place in between:"""
 CALM_BATCHES = 100
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place in the stream of one virtual shard.
-
-    Attributes:
-        epoch: of the stream.
-        taken: samples that were taken of it.
-        state: its `state_dict()` there; None when it has ended.
-    """
-
-    epoch: int
-    taken: int
-    state: Any
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What a piece came to.
-
-    Attributes:
-        batch: what the loop is fed; None when there were no samples.
-        samples: how many there were.
-        mark: where the piece's stream stands after it; None for a data set without streams.
-    """
-
-    batch: Any
-    samples: int
-    mark: Mark | None = None
-
-
-class Source(Protocol):
-    """Makes batches of pieces.
-
-    Attributes:
-        is_sticky: whether the pieces of one virtual shard are best made by one process.
-    """
-
-    is_sticky: bool
-
-    def load(self, piece: Piece, mark: Mark | None) -> Loaded:
-        """Read a piece's samples.
-
-        Args:
-            mark: a place that is known before the piece; used when the stream does not stand there already.
-        """
-        ...
-
 
 Ahead = Callable[[Piece], Iterator[tuple[Piece, Mark | None]]]
 """The pieces from one on, as far as can be known, in the order in which they will be wanted."""
@@ -188,7 +132,7 @@ class LoadingProcesses:
         self._untold: dict[int, Mark] = {}  # of those, what a successor has to be told
         self._ends = [0] * count
         self._batches = [0] * count  # since the last end
-        self._nursery = Nursery(lambda parent, number, line: _serve(parent, line, source, skipped, number))
+        self._nursery = Nursery(lambda parent, number, line: serve(parent, line, source, skipped, number))
         atexit.register(self.close)  # before multiprocessing's own, which would wait for them
         self._connections = [self._nursery.start(number) for number in range(count)]
 
@@ -246,7 +190,7 @@ class LoadingProcesses:
             self._foreseen.discard(piece)
             asked = self._asked.pop(piece)
             if self._arrived.pop(piece, None) is None:  # else its number may be another one's by now
-                self._skipped[asked.number % SKIPPED] = True
+                self._skipped[asked.number % len(self._skipped)] = True
 
     @property
     def _most(self) -> int:
@@ -264,7 +208,7 @@ class LoadingProcesses:
 
     def _ask_for(self, piece: Piece, mark: Mark | None) -> None:
         number, server = next(self._numbers), self._server_for(piece)
-        self._skipped[number % SKIPPED] = False
+        self._skipped[number % len(self._skipped)] = False
         self._asked[piece] = _Request(number, server, mark)
         try:
             self._send(piece)
@@ -362,34 +306,3 @@ def _ended_again(what: str, count: int) -> ElasticError:
         "SIGKILL: the node is short of memory, use fewer num_workers or ask for more (--mem); SIGBUS: "
         "/dev/shm is full; SIGSEGV and others: a library of the data set fails, try num_workers=0",
     )
-
-
-def _serve(parent: int, connection: Connection, source: Source, skipped: Any, number: int) -> None:
-    """A loading process: until its training ends it."""
-    die_with_parent(parent)
-    keep_to_ourselves(os.environ)
-    # Slurm's SIGTERM reaches us, too; the training still finishes its step, with our batches.
-    for ignored in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(ignored, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    with contextlib.suppress(EOFError, ConnectionError):  # the training has ended, and we shall, too
-        while True:
-            asked, piece, mark = connection.recv()
-            if not skipped[asked % SKIPPED]:
-                _send(connection, (asked, piece, _attempt(source, piece, mark, number)))
-
-
-def _send(connection: Connection, answer: tuple[int, Piece, Loaded | ExceptionWrapper]) -> None:
-    """Small batches through the pipe; large ones in shared memory, at the cost of a handshake a tensor."""
-    copied = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-    if len(copied) <= SHARED_BYTES:
-        connection.send_bytes(copied)
-    else:
-        connection.send(answer)
-
-
-def _attempt(source: Source, piece: Piece, mark: Mark | None, number: int) -> Loaded | ExceptionWrapper:
-    try:
-        return source.load(piece, mark)
-    except Exception:  # noqa: BLE001 - it is raised again in the training
-        return ExceptionWrapper(where=f"in loading process {number}")  # type: ignore[no-untyped-call]

@@ -183,7 +183,7 @@ class Membership(Generations):
                 self._send(member, "link", generation=generation, host=host, port=port)
 
     def linked(self, worker: str, generation: int, now: float, *, leads: bool = False) -> None:
-        """A worker has connected with all others of the generation; `leads`: it knows what a lead is."""
+        """A worker has connected with all others of the generation; `leads`: it makes use of a lead."""
         if (forming := self._forming_as(generation)) is not None:
             forming.linked.add(worker)
             forming.leading |= {worker} if leads else set()

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from hpctools.elastic.loading import Loaded, Mark
 from hpctools.elastic.pieces import Piece
 from hpctools.elastic.randomness import draw_from
 from hpctools.elastic.sampling import StreamSampling
+from hpctools.elastic.sources import Loaded, Mark
 from hpctools.elastic.training import Stream, StreamDataset
 from hpctools.errors import ElasticError
 

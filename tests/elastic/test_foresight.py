@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpctools.elastic.foresight import UNSURE_STEPS, Foresight
+from hpctools.elastic.foresight import UNSURE_STEPS, Foresight, looks_ahead
 from hpctools.elastic.group import Group
 from hpctools.elastic.orders import Orders, Seat
 
@@ -22,6 +22,9 @@ class State:
     def __init__(self, completed: int) -> None:
         self._completed = completed
         self.foreseen: list[tuple[Group, Place | None]] = []
+
+    def _looks_ahead(self) -> bool:
+        return True
 
     def _place(self, ahead: int) -> Place:
         return {"step": self._completed + ahead}
@@ -180,6 +183,11 @@ def test_nothing_is_loaded_for_a_group_that_was_given_up(made: Made) -> None:
     made.orders.note({"kind": "prepare", "generation": NEXT, "place": None})
     made.foresight.prepare()
     assert made.state.foreseen == []
+
+
+def test_who_looks_ahead() -> None:
+    assert looks_ahead(State(0))
+    assert not looks_ahead(Plain())
 
 
 def test_a_training_that_cannot_load_ahead_switches_all_the_same() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ledger_run import LedgerRun, training
 
-STEP_SECONDS = 0.6
+STEP_SECONDS = 0.3
 
 
 @pytest.mark.timeout(300)

@@ -23,11 +23,13 @@ from pid_namespace import in_a_pid_namespace
 
 from hpctools.elastic import loading as module
 from hpctools.elastic.indexed import Indexed
-from hpctools.elastic.loading import AHEAD, SHARED_BYTES, Loaded, LoadingProcesses, Mark, _serve
+from hpctools.elastic.loading import AHEAD, LoadingProcesses
+from hpctools.elastic.loading_process import SHARED_BYTES, serve
 from hpctools.elastic.nursery import NurseryError
 from hpctools.elastic.own_run import RUN_DIR, WORKER
 from hpctools.elastic.pieces import Piece
 from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.elastic.sources import Loaded, Mark
 from hpctools.errors import ElasticError
 
 
@@ -287,6 +289,25 @@ def test_what_has_come_is_not_skipped_under_a_number_that_another_one_has_by_now
     loading.foresee([])
     assert list(loading._skipped) == before
     assert [loading.load(piece(number)).batch for number in range(44, 60)] == [*range(44, 60)]
+
+
+class NotingLarge(Noting):
+    """Of which two at once do not fit into a socket."""
+
+    def load(self, piece: Piece, mark: Mark | None) -> Loaded:
+        loaded = super().load(piece, mark)
+        return Loaded((loaded.batch, bytes(SHARED_BYTES // 2)), 1)
+
+
+def test_what_nobody_reads_yet_keeps_nobody_from_loading(started: Start, tmp_path: Path) -> None:
+    """Four that are not wanted any more, and then two that will be: the training reads nothing meanwhile."""
+    source = NotingLarge(tmp_path)
+    loading = started(source)
+    loading.load(piece(0))
+    await_(lambda: set(source.noted) == {0, 1, 2, 3, 4})
+    loading.follow(piece(number) for number in range(50, 60))
+    await_(lambda: set(source.noted) == {0, 1, 2, 3, 4, 50, 51, 52, 53})
+    assert [loading.load(piece(number)).batch[0] for number in range(50, 60)] == [*range(50, 60)]
 
 
 def test_streams_are_not_read_out_of_their_order(started: Start, tmp_path: Path) -> None:
@@ -556,4 +577,4 @@ def test_a_loading_process_whose_training_has_ended_ends() -> None:
     ended = subprocess.Popen(["true"])
     assert ended.wait(10) == 0
     with pytest.raises(SystemExit, match=rf"started this one \({ended.pid}\) has ended"):
-        _serve(ended.pid, None, Telling(), None, 0)  # type: ignore[arg-type]
+        serve(ended.pid, None, Telling(), None, 0)  # type: ignore[arg-type]

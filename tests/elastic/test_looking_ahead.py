@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from itertools import islice
 
 import pytest
-from lone_training import Noisy
+from lone_training import File, Noisy
 
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.group import Group
 from hpctools.elastic.indexed import Indexed
 from hpctools.elastic.pieces import Piece, by_blocks, by_shards
-from hpctools.elastic.sampling import Cursor, Sampling
+from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
 from hpctools.elastic.session import LONE
+from hpctools.elastic.streams import Streams
 
 SAMPLING = Sampling(samples=30, batch_size=12, shards=4, epochs=2, seed=0)
 TWO, THREE = Group(1, 1, 2, None), Group(2, 2, 3, None)
@@ -38,6 +39,10 @@ class Recording:
 
     def follow(self, pieces: Iterable[Piece]) -> None:
         self.note("follow", pieces)
+
+
+def streams(sampling: StreamSampling) -> Streams:
+    return Streams(File(), list, sampling)
 
 
 def recorded(mode: str, group: Group) -> tuple[Batches, Recording]:
@@ -117,3 +122,27 @@ def test_a_step_that_is_left_out_is_not_in_the_plan_any_more() -> None:
     batches, recording = recorded("exact", TWO)
     batches.skip()
     assert recording.noted == [("turn", [])]
+
+
+def test_streams_are_read_on_past_a_step_that_is_left_out() -> None:
+    """Else those without a state would be read again from the beginning."""
+    sampling = StreamSampling(batch_size=12, shards=4, epochs=2, seed=0)
+    batches, recording = Batches(sampling, streams(sampling), by_shards(sampling), 0), Recording()
+    batches._loading = recording  # type: ignore[assignment]
+    batches.skip()
+    assert recording.noted == []
+    assert batches.cursor == Cursor(1, 0, 12)
+
+
+@pytest.mark.parametrize(("num_workers", "looks"), [(0, False), (2, True)])
+def test_who_has_loading_processes_looks_ahead(num_workers: int, looks: bool) -> None:
+    made = Batches(SAMPLING, Indexed(Noisy(30), list, SAMPLING), by_shards(SAMPLING), num_workers)
+    assert made.looks_ahead is looks
+    made.close()
+
+
+def test_streams_are_not_loaded_ahead() -> None:
+    sampling = StreamSampling(batch_size=12, shards=4, epochs=2, seed=0)
+    made = Batches(sampling, streams(sampling), by_shards(sampling), 2)
+    assert not made.looks_ahead
+    made.close()

@@ -149,8 +149,8 @@ def test_with_short_steps_those_that_join_hear_of_the_switch_a_step_before(rate:
 
 
 @pytest.mark.parametrize(("leads", "lead"), [("ab", True), ("abr", True), ("ar", False), ("", False)])
-def test_all_that_train_have_to_know_what_a_lead_is(leads: str, lead: bool) -> None:
-    """A worker of an earlier release would switch a step before the others."""
+def test_all_that_train_have_to_make_use_of_a_lead(leads: str, lead: bool) -> None:
+    """One of an earlier release would switch a step before the others; who loads nothing ahead needs none."""
     membership = growing(10.0)
     link_all(membership, 2, "abr", leads)
     assert [each["lead"] for _, each in sent(membership)] == [lead] * 2

@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 from hpctools import elastic
 from hpctools.elastic import state
 from hpctools.elastic.batches import Batches
-from hpctools.elastic.loading import Mark
 from hpctools.elastic.pieces import Piece, by_shards
 from hpctools.elastic.sampling import Cursor, StreamSampling
 from hpctools.elastic.session import LONE
+from hpctools.elastic.sources import Mark
 from hpctools.elastic.streams import Streams, as_streams
 from hpctools.errors import ElasticError
 
