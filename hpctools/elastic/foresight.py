@@ -16,6 +16,7 @@ from hpctools.elastic.orders import Commit, Orders, Seat
 from hpctools.elastic.session import Foreseeing, Transferable
 
 UNSURE_STEPS = 5
+"""For how many steps a smaller group that nobody has committed is loaded ahead for."""
 
 
 def looks_ahead(state: object) -> bool:

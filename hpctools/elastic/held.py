@@ -216,7 +216,10 @@ class Held:
 
     def _foresee(self, group: Group, place: Mapping[str, int] | None) -> None:
         """Load what we shall be fed in a group that begins there; None: where we are."""
-        self._batches.begins(group, self._batches.cursor if place is None else Cursor(**place))
+        here = self._batches.cursor
+        # A later release may tell more.
+        there = here if place is None else Cursor(place["step"], place["epoch"], place["offset"])
+        self._batches.begins(group, there)
 
     def _described(self) -> Mapping[str, Any]:
         """What a checkpoint's manifest tells about the place in the data."""
