@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NoReturn, Protocol
 
 from torch._utils import ExceptionWrapper
@@ -181,8 +181,10 @@ class LoadingProcesses:
         self._marks.clear()
         self._untold.clear()
         self._foreseen.clear()
-        self._coming, self._has_turned = chain(soon, coming), False
-        self._ask()
+        self._coming, self._has_turned = coming, False
+        for piece, mark in soon:
+            if piece not in self._asked:
+                self._ask_for(piece, mark)
 
     def _skip(self, pieces: Iterable[Piece]) -> None:
         """These are not wanted any more."""

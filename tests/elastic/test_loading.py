@@ -164,6 +164,10 @@ class NotingStream(Noting):
     is_sticky = True
 
 
+def is_without_repetition(noted: list[int]) -> bool:
+    return len(noted) == len(set(noted))
+
+
 def note(file: Path, number: int) -> None:
     with file.open("a") as lines:
         lines.write(f"{number}\n")
@@ -202,7 +206,18 @@ def test_what_a_new_plan_wants_too_is_not_loaded_again(started: Start, tmp_path:
     loading.turn()
     source.gate.touch()
     assert [loading.load(piece(number)).batch for number in range(2, 12)] == [*range(2, 12)]
-    assert len(source.noted) == len(set(source.noted))
+    assert is_without_repetition(source.noted)
+
+
+def test_the_first_piece_of_a_new_plan_is_not_asked_for_again(started: Start, tmp_path: Path) -> None:
+    """Though all that may be asked for ahead was in the old one, too."""
+    source = Noting(tmp_path)
+    loading = started(source)
+    loading.load(piece(0))
+    loading.turn()
+    assert [loading.load(piece(number)).batch for number in range(1, 12)] == [*range(1, 12)]
+    assert set(loading._asked) == {piece(number) for number in range(12, 12 + 2 * AHEAD)}
+    assert is_without_repetition(source.noted)
 
 
 def test_what_a_new_plan_does_not_want_is_skipped(started: Start, tmp_path: Path) -> None:
@@ -233,7 +248,7 @@ def test_what_is_foreseen_is_loaded_beside_the_plan_and_kept_for_the_next(
     await_(lambda: {6, 7, 8, 9} <= set(source.noted))
     loading.turn()
     assert [loading.load(piece(number)).batch for number in range(50, 60)] == [*range(50, 60)]
-    assert len(source.noted) == len(set(source.noted))
+    assert is_without_repetition(source.noted)
     assert set(loading._asked) == {piece(number) for number in range(60, 60 + 2 * AHEAD)}
 
 
@@ -255,7 +270,7 @@ def test_what_is_foreseen_and_in_the_plan_counts_once(started: Start, tmp_path: 
     loading.foresee([piece(3), piece(6)])
     assert [loading.load(piece(number)).batch for number in range(1, 20)] == [*range(1, 20)]
     assert len(loading._asked) == 2 * AHEAD
-    assert len(source.noted) == len(set(source.noted))
+    assert is_without_repetition(source.noted)
 
 
 def test_a_plan_may_end_with_what_was_foreseen(tmp_path: Path) -> None:
