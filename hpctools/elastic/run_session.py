@@ -290,6 +290,8 @@ class RunSession:
         with self._changed:
             self._has_left, self._trains = True, False
         self._channel.send("left", generation=generation)
+        if isinstance(self._state, Resharding):
+            self._state._finish_part()
         with self._changed:
             self._changed.wait_for(lambda: self._orders.end is not None, RELEASE_SECONDS)
         end_process(0)

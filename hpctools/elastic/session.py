@@ -94,6 +94,10 @@ class Resharding(Protocol):
         """
         ...
 
+    def _finish_part(self) -> None:
+        """We have left: end what others wait for from us, for as long as they do."""
+        ...
+
 
 @runtime_checkable
 class Restorable(Protocol):

@@ -34,9 +34,8 @@ from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.moving import PartSet, Wanted
 from hpctools.errors import ElasticError
 
-COMMIT_SECONDS, MOST_SECONDS, LOST_SECONDS = 60.0, 600.0, 1.0
+COMMIT_SECONDS, MOST_SECONDS, LOST_SECONDS, SLOW_SECONDS = 60.0, 600.0, 1.0, 60.0
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
-SLOW_SECONDS = 60.0
 INTERVAL = "interval"  # why something was saved that nobody ordered
 TAIL_SECONDS = 1.0  # rank 0 may have committed what another rank's thread is just through with
 
@@ -108,6 +107,12 @@ class ShardKeeper:
     def hurry(self) -> None:
         """A worker was lost, or leaves: its part of what is being written may never come."""
         self._give_up_at = min(self._give_up_at, time.monotonic() + LOST_SECONDS)
+
+    def leave(self) -> None:
+        """Our node is wanted: what is being written gets the time that rank 0 waits for it."""
+        self.hurry()
+        if self._writer is not None:
+            self._writer.join(max(0.0, self._give_up_at - time.monotonic()))
 
     def close(self) -> None:
         """The training is complete: so will be what is being written, which a slow node may do for long."""
@@ -239,10 +244,9 @@ class ShardKeeper:
             return
         self._begun, self._known_step, self._give_up_at = begun, moment.step, math.inf
         self._saved_step = None  # may be this one, of before a roll back
-        held = time.monotonic() - begun
         self._writer = threading.Thread(
             target=self._write,
-            args=(moment, copied, begun, held, order),
+            args=(moment, copied, begun, time.monotonic() - begun, order),
             name=f"elastic-shards-{moment.step}",
             daemon=True,
         )

@@ -33,6 +33,7 @@ from hpctools.elastic.sharded.in_order import InOrder, check_optimizer, clip_in_
 from hpctools.elastic.sharded.keeping import ShardKeeper
 from hpctools.elastic.sharded.moment import Moment
 from hpctools.elastic.sharded.process_group import AFTER, IN_STEP
+from hpctools.elastic.sharded.refused import check_mode, without_snapshots
 from hpctools.elastic.sharded.shards import Setting, Shards
 from hpctools.elastic.sharded.trained import Build
 from hpctools.elastic.single_samples import smallest_shard, warn_of_single_samples
@@ -124,7 +125,7 @@ class ShardedLoader(Loader):
         device: Literal["cpu", "cuda"] = "cpu",
         threads: int | None = 1,
     ) -> None:
-        _check(mode)
+        check_mode(mode)
         self._is_exact = mode == "exact"
         self._share: Share = in_turn if self._is_exact else neighbours
         self._has_completed, self._mesh_device = False, device
@@ -250,6 +251,11 @@ class ShardedLoader(Loader):
                 self._shard_keeper.rolled_back(self._steps)
         return moved
 
+    def _finish_part(self) -> None:
+        """Of the checkpoint that is being written."""
+        if self._shard_keeper is not None:
+            self._shard_keeper.leave()
+
     def _moved(self) -> Mapping[str, Any]:
         """Where the state came from, where it waited, and how many bytes this worker received and kept."""
         return self._shards.detail
@@ -340,11 +346,11 @@ class ShardedLoader(Loader):
         folder = self._folder
         desk: Desk = LoneDesk()
         if folder is not None:
-            settings = _without_snapshots(settings_of(folder.spec(), checkpoint))
+            settings = without_snapshots(settings_of(folder.spec(), checkpoint))
             place = place_of(folder, settings)
             desk = run_desk = RunDesk(folder, cast("RunLine", self._session), place)
             run_desk.tell_settings(settings)
-        elif checkpoint is None or not (_without_snapshots(checkpoint).folder or checkpoint.resume_from):
+        elif checkpoint is None or not (without_snapshots(checkpoint).folder or checkpoint.resume_from):
             return None
         else:
             settings = settled(checkpoint)
@@ -383,18 +389,3 @@ class ShardedLoader(Loader):
 def _somebody_goes(old: Group | None, new: Group | None) -> bool:
     """Whether parts of what is being saved may never come: of who was lost, or leaves."""
     return old is None or new is None or new.world <= old.world
-
-
-def _without_snapshots(settings: Checkpoint) -> Checkpoint:
-    if settings.snapshots:
-        raise ElasticError(
-            f"elastic.ShardedLoader makes no snapshots, and checkpoint asks for {settings.snapshots}",
-            "leave snapshots out of checkpoint, and give elastic.ShardedLoader copy_steps=: copies of each "
-            "worker's shards, in its own memory and a neighbour's",
-        )
-    return settings
-
-
-def _check(mode: str) -> None:
-    if mode not in ("exact", "fast"):
-        raise ElasticError(f"elastic.ShardedLoader: mode is {mode!r}", "give 'exact' or 'fast'")

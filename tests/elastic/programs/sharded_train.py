@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from sines import Sines, SineStreams
@@ -16,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from hpctools import elastic
-from hpctools.elastic.sharded import room
+from hpctools.elastic.sharded import keeping, part_files, room
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)
@@ -44,6 +46,7 @@ parser.add_argument("--raise-in", default="", help="the place of the worker that
 parser.add_argument("--without", type=int, help="this step's batch is left out")
 parser.add_argument("--no-room", action="store_true", help="old and new shards do not fit into memory")
 parser.add_argument("--device", default="cpu")
+parser.add_argument("--part-waits", action="store_true", help="a replica's parts, until somebody has to go")
 parser.add_argument("--own-host", action="store_true", help="see bench/one_gpu.py")
 args = parser.parse_args()
 if args.own_host:
@@ -54,6 +57,20 @@ if args.own_host:
 if args.no_room:
     room.choose = lambda new, old, memory, places: room.Waiting(room.LOCAL, places[0].folder)
 worker = os.environ.get("HPCTOOLS_WORKER", "lone")
+
+
+def write_late(folder: Path, *told: Any) -> dict[str, Any]:
+    (args.out / "writing").write_text(folder.name.removeprefix(".writing-step-")[:9])
+    while loader._shard_keeper._give_up_at == math.inf:
+        time.sleep(0.005)
+    time.sleep(PART_SECONDS)
+    return write_parts(folder, *told)
+
+
+PART_SECONDS, write_parts = 1.5, part_files.write_parts  # longer than a process takes to end
+if args.part_waits:
+    keeping.LOST_SECONDS = 30.0
+    part_files.write_parts = write_late if worker.startswith("r") else write_parts
 CLIPPED = 0.5
 begun: set[int] = set()
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)

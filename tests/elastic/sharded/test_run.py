@@ -77,6 +77,24 @@ def test_grow_shrink_and_a_worker_that_is_killed(
     assert not run.events("resumed"), "so no checkpoint was read"
 
 
+def test_who_leaves_while_a_checkpoint_is_written_finishes_its_part(
+    make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path
+) -> None:
+    """It would be given up without, and another one begun seconds later."""
+    with make_run((1, 2), "--save-every", "5", "--part-waits") as run:
+        writing = run.out / "writing"
+        run.capacity = 1
+        run.wait_for_world(2)
+        run.wait(lambda: writing.exists() and writing.read_text())
+        run.preempt(1)
+        run.wait_for_world(1)
+        run.wait(lambda: int(writing.read_text()) in saved_steps(run) or run.events("save_failed"))
+        hurry.touch()
+        assert run.end() == 0, run.story()
+    assert_same_result(run, lone)
+    assert not run.events("save_failed"), run.story()
+
+
 @pytest.mark.slow
 def test_a_whole_node_is_killed(make_run: MakeRun, lone: list[dict[str, Any]], hurry: Path) -> None:
     """Two workers a node, neighbours in rank: the copies of both are on the other node, and are enough."""
@@ -207,6 +225,10 @@ def test_a_roll_back_before_anything_is_kept_goes_to_the_beginning(
     assert not run.events("crashed"), run.story()
     without = lone_ledger(tmp_path, "--without", "3")
     assert_goes_on(run, without, first=1, skipped=3)
+
+
+def saved_steps(run: ShardedRun) -> set[int]:
+    return {each.detail["step"] for each in run.events("saved")}
 
 
 def warnings_of(run: ShardedRun) -> list[str]:
