@@ -23,6 +23,7 @@ from hpctools.elastic.agent_place import Place, placed
 from hpctools.elastic.brief_threads import BriefThreads
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import Ending, RunFolder
+from hpctools.elastic.given_back import ignore_for_ourselves
 from hpctools.elastic.job_fate import UNSAID, Fate, fate_of, known_better
 from hpctools.elastic.last_save import AGAIN_SECONDS
 from hpctools.elastic.left_behind import STARTED_BY, Mark, end_left_behind
@@ -368,6 +369,7 @@ def main(argv: Sequence[str] | None = None, client: RunClient | None = None) -> 
     parser.add_argument("--run-dir", type=Path, required=True, help="the run's folder")
     parser.add_argument("--role", choices=("baseline", "replica"), required=True)
     arguments = parser.parse_args(argv)
+    ignore_for_ourselves()
     try:
         folder = RunFolder(arguments.run_dir)
         place = placed(Place.from_environ(arguments.role, os.environ), folder)
@@ -381,10 +383,8 @@ def main(argv: Sequence[str] | None = None, client: RunClient | None = None) -> 
 def _succeed(mark: Mark) -> None:
     """Take the place of an agent that was killed, if there was one, and mark what we shall start."""
     if int(os.environ.get(INCARNATION, "0")) and (found := end_left_behind(mark)):
-        print(
-            f"elastic: ended {len(found)} process(es) that the agent before this one had left behind",
-            file=sys.stderr,
-        )
+        what = f"{len(found)} process(es) that the agent before this one had left behind"
+        print(f"elastic: ended {what}", file=sys.stderr)
     keep_to_ourselves(os.environ)  # what a worker has submitted us with
     os.environ[STARTED_BY] = mark.text
 

@@ -14,6 +14,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Layout of tasks and bindings that the job may have for its workers, or that a replica inherits from the
 # step that submitted it; the one agent on a node must have the whole node.
 _UNSET = (
+    'export HPCTOOLS_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK-}"\n'  # for the workers, who share the node
     "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_DISTRIBUTION SLURM_HINT "
     "${!SLURM_CPU_BIND*} ${!SLURM_MEM_BIND*} ${!SLURM_GPU_BIND*}"
 )

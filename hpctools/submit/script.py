@@ -10,17 +10,18 @@ from pathlib import Path
 
 from hpctools.errors import SubmitError
 from hpctools.python_command import python_command
+from hpctools.submit.wrappers import MODULES, OTHERS, PASSING, PYTHON, SHELL, program_start
 
-_SHELL = re.compile(r"(ba|da|z|k|mk)?sh")
+_SHELL = re.compile(SHELL)
 _SHELLS = re.compile(rf"#!.*[/\s]{_SHELL.pattern}\b")
-_LAUNCHERS = r"srun|torchrun|mpirun|mpiexec(?:\.hydra)?|orterun|deepspeed"
-_MODULES = r"torch\.distributed\.(?:run|launch|launcher)"
+_LAUNCHERS = r"srun|torchrun|hyperpodrun|mpirun|mpiexec(?:\.hydra)?|orterun|deepspeed"
 _STARTS_LAUNCHER = re.compile(
     # The start of a simple command, by way of variables, keywords and commands that start another one.
     r"(?:^|[;&|(`]|\$\()\s*"
     r"(?:(?:[A-Za-z_]\w*=\S*|exec|time|nohup|env|command|then|do|else|if|while|!|\{)\s+)*"
+    rf"(?:(?:{PASSING}|{OTHERS})\s+(?:(?!\S*{PYTHON}\s|\S+\.py\s)[^\s;&|]+\s+)*?)?"
     rf"(?:\S*/)?(?P<launcher>(?:{_LAUNCHERS})(?=[\s;&|)]|$)"
-    rf"|python[\d.]*\s+(?:-\S+\s+)*?-m\s+{_MODULES}\b|accelerate\s+launch\b)"
+    rf"|(?:{PYTHON}\s+(?:-\S+\s+)*?)?-m\s+{MODULES}\b|accelerate\s+launch\b)"
 )
 
 
@@ -120,6 +121,7 @@ def launchers(script: Script) -> Iterator[Launcher]:
 
 def command_launcher(command: tuple[str, ...]) -> str | None:
     """The launcher that a command given after `--` starts, if it is one."""
+    command = command[program_start(command) :]
     name = Path(command[0]).name
     if _SHELL.fullmatch(name):
         lines = (following for word, following in pairwise(command) if re.fullmatch(r"-[a-z]*c", word))
@@ -128,8 +130,8 @@ def command_launcher(command: tuple[str, ...]) -> str | None:
         return name
     if name == "accelerate" and command[1:2] == ("launch",):
         return "accelerate launch"
-    module = python_module(command)
-    return f"python -m {module}" if module and re.fullmatch(_MODULES, module) else None
+    module = command[1] if name in ("-m", "--module") else python_module(command)
+    return f"python -m {module}" if module and re.fullmatch(MODULES, module) else None
 
 
 def _started_by(shell_line: str) -> str | None:

@@ -15,7 +15,9 @@ from typing import Any
 from hpctools.errors import SubmitError
 from hpctools.submit import inheritance
 from hpctools.submit.intent import Intent
-from hpctools.submit.script import python_module
+from hpctools.submit.interpreter import interpreter_of
+from hpctools.submit.script import python_target
+from hpctools.submit.wrappers import MODULES, PASSING, program_start
 
 WORKERS = "workers-per-node"
 RESTARTS = "max-restarts"
@@ -24,7 +26,6 @@ DROPPED = "torchrun-dropped"
 """Those of torchrun's options that were given and have no effect, with blanks between."""
 
 _PROGRAMS = ("torchrun", "hyperpodrun")
-_MODULES = r"torch\.distributed\.(?:run|launch|launcher)"
 # What the run does itself, as every torchrun command has to say some of it: membership and rendezvous.
 _OURS = """
     nnodes rdzv-backend rdzv-endpoint rdzv-id rdzv-conf node-rank master-addr master-port local-addr
@@ -138,15 +139,21 @@ def started(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _launch(words: tuple[str, ...]) -> Launch | None:
-    program = PurePath(words[0])
-    if program.name in _PROGRAMS:
-        # torchrun starts the interpreter that it runs on, which lies beside it.
-        beside = str(program.with_name("python")) if "/" in words[0] else "python"
-        return _read(words[0], (beside,), words[1:])
-    module = python_module(words)
-    if module and re.fullmatch(_MODULES, module):
-        end = words.index(module)
-        return _read(module, words[: end - 1], words[end + 1 :])
+    start = program_start(words, PASSING)
+    launch = _direct(words[start:], is_wrapped=start > 0)
+    return launch and replace(launch, command=(*words[:start], *launch.command))
+
+
+def _direct(words: tuple[str, ...], *, is_wrapped: bool) -> Launch | None:
+    if PurePath(words[0]).name in _PROGRAMS:
+        return _read(words[0], (interpreter_of(words[0], is_wrapped=is_wrapped),), words[1:])
+    if words[0] in ("-m", "--module"):  # of a wrapper
+        return _read(words[1], ("python",), words[2:])
+    kind, target = python_target(words)
+    is_file = kind == "file" and PurePath(target).name in _PROGRAMS  # python $(which torchrun) ...
+    if is_file or (kind == "m" and re.fullmatch(MODULES, target)):
+        end = words.index(target)
+        return _read(target, words[: end if is_file else end - 1], words[end + 1 :])
     return None
 
 

@@ -693,4 +693,5 @@ def test_nothing_slow_is_imported_on_the_way_to_sbatch(sbatch, words):
         "hpctools.cli.output", "hpctools.errors", "hpctools.python_command", "hpctools.slurm",
         "hpctools.slurm.run", "hpctools.slurm.sbatch_options", "hpctools.submit", "hpctools.submit.batch",
         "hpctools.submit.intent", "hpctools.submit.nodes", "hpctools.submit.plain", "hpctools.submit.script",
+        "hpctools.submit.wrappers",
     }  # fmt: skip

@@ -55,7 +55,8 @@ def fake_programs(tmp_path: Path) -> Path:
     """A srun and a python that say how they were called, and a srun exit code from a file."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    tell = '#!/bin/bash\nprintf "%s\\0" "${0##*/}" "$PWD" "$SLURM_CPU_BIND" "$@"; printf "\\n"\n'
+    layout = "$SLURM_CPU_BIND$SLURM_CPUS_PER_TASK"
+    tell = f'#!/bin/bash\nprintf "%s\\0" "${{0##*/}}" "$PWD" "{layout}" "$@"; printf "\\n"\n'
     (folder / "srun").write_text(tell + "exit 9\n")
     (folder / "py").write_text(tell)
     for name in ("srun", "py"):
@@ -78,7 +79,9 @@ def test_the_baseline_starts_one_agent_a_node_then_cancels_replicas_and_keeps_th
     folder.mkdir(exist_ok=True)
     python = str(fake_programs / "py")
     script = batch.baseline("r-1", str(folder), python, NodeSizes.between(2, 6), ())
-    done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_CPU_BIND="quiet")
+    done = bash(
+        script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_CPU_BIND="quiet", SLURM_CPUS_PER_TASK="8"
+    )
     run = os.fsencode(folder)
     assert done.stderr == b""
     assert done.returncode == 9
@@ -92,6 +95,21 @@ def test_the_baseline_starts_one_agent_a_node_then_cancels_replicas_and_keeps_th
         os.fsencode(python), b"-m", b"hpctools.elastic.agent", b"--run-dir", run, b"--role", b"baseline",
     ]  # fmt: skip
     assert cancel.split(b"\0") == [b"py", run, b"", b"-m", b"hpctools.cli.hp_cancel", b"--replicas", run]
+
+
+@pytest.mark.parametrize("asked", [{"SLURM_CPUS_PER_TASK": "8"}, {}])
+def test_what_a_job_asked_for_each_task_is_kept_for_the_workers(
+    asked: dict[str, str], tmp_path: Path, fake_programs: Path
+) -> None:
+    """And not what the job has that submitted it."""
+    (fake_programs / "srun").write_text(
+        '#!/bin/sh\necho "$HPCTOOLS_CPUS_PER_TASK:${SLURM_CPUS_PER_TASK-none}"\n'
+    )
+    environment = {"PATH": f"{fake_programs}:{os.environ['PATH']}", "SLURM_JOB_NUM_NODES": "3"}
+    done = bash(
+        batch.replica("r-1", str(tmp_path), "/py"), HPCTOOLS_CPUS_PER_TASK="4", **environment, **asked
+    )
+    assert done.stdout.decode() == f"{asked.get('SLURM_CPUS_PER_TASK', '')}:none\n"
 
 
 def test_the_replica_becomes_its_srun(tmp_path, fake_programs):

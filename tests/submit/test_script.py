@@ -93,6 +93,10 @@ def test_bytes_that_are_no_text_survive(tmp_path):
         ("python3.11 -u -m torch.distributed.run train.py", "python3.11 -u -m torch.distributed.run"),
         ("accelerate  launch train.py", "accelerate launch"),
         ("srun", "srun"),
+        ("uv run torchrun train.py", "torchrun"),
+        ("exec apptainer exec --nv -B /data i.sif /opt/conda/bin/torchrun t.py", "/opt/conda/bin/torchrun"),
+        ("uv run python -m torch.distributed.run t.py", "python -m torch.distributed.run"),
+        ("numactl --interleave=all mpirun x", "mpirun"),
     ],
 )
 def test_launchers_are_found_with_their_line(line, name):
@@ -115,6 +119,10 @@ def test_launchers_are_found_with_their_line(line, name):
         "./torchrun.sh",
         "accelerate config",
         "python -m torch.utils.collect_env",
+        "uv run python train.py --launcher torchrun",
+        "uv run train.py torchrun",
+        "uv sync; echo torchrun",
+        "nice -n 5 ./train.sh",
     ],
 )
 def test_what_only_looks_like_a_launcher_is_none(line):
@@ -142,6 +150,16 @@ def test_a_script_in_another_language_is_not_searched():
         (("bash", "-c", "echo srun"), None),
         (("bash", "-c", "train", "srun"), None),
         (("bash", "train.sh", "srun"), None),
+        (("docker", "run", "-it", "image", "torchrun", "x"), "torchrun"),
+        (("uv", "run", "accelerate", "launch", "x"), "accelerate launch"),
+        (("uv", "run", "-m", "torch.distributed.run", "x"), "python -m torch.distributed.run"),
+        (("apptainer", "exec", "i.sif", "bash", "-c", "deepspeed x"), "deepspeed"),
+        (
+            ("nsys", "profile", "-o", "x", "python", "-m", "torch.distributed.run"),
+            "python -m torch.distributed.run",
+        ),
+        (("uv", "run", "accelerate", "config"), None),
+        (("uv", "run", "train.py", "srun"), None),
     ],
 )
 def test_a_command_that_is_a_launcher(command, launcher):

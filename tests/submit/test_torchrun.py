@@ -13,6 +13,11 @@ from hpctools.submit.plan import ElasticSubmission, Facts, cautions, plan_elasti
 from hpctools.submit.torchrun import DROPPED, unwrapped, with_restarts
 
 
+@pytest.fixture(autouse=True)
+def _no_torchrun_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
 def intent(*words: str) -> Intent:
     invocation = read_invocation(["--nodes=1:4", *words])
     return read_intent(invocation, environment={}, cwd=Path("/work"), standard_input=lambda: None)
@@ -45,6 +50,18 @@ def intent(*words: str) -> Intent:
             "python train.py",
             {"workers-per-node": "8"},
         ),
+        ("python /env/bin/torchrun --nnodes=2 train.py", "python train.py", {}),
+        ("uv run torchrun --nproc-per-node 2 t.py", "uv run python t.py", {"workers-per-node": "2"}),
+        ("uv run -p python3.12 torchrun t.py", "uv run -p python3.12 python t.py", {}),
+        ("uv run python3 -m torch.distributed.run t.py", "uv run python3 t.py", {}),
+        ("uv run -m torch.distributed.run -m pkg.t", "uv run python -m pkg.t", {}),
+        ("env OMP_NUM_THREADS=4 torchrun t.py x", "env OMP_NUM_THREADS=4 python t.py x", {}),
+        (
+            "apptainer exec --nv i.sif /opt/conda/bin/torchrun t.py",
+            "apptainer exec --nv i.sif /opt/conda/bin/python t.py",
+            {},
+        ),
+        ("conda run -n me torchrun --no-python ./run.sh", "conda run -n me ./run.sh", {}),
     ],
 )
 def test_torchrun_is_what_the_agent_does(words: str, command: str, settings: dict[str, str]) -> None:
@@ -53,10 +70,42 @@ def test_torchrun_is_what_the_agent_does(words: str, command: str, settings: dic
     assert seen.settings == {"elastic-mode": "restart", **settings}
 
 
-@pytest.mark.parametrize("words", ["python train.py torchrun", "python -c torchrun", "./torchrun.sh"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "python train.py torchrun",
+        "python -c torchrun",
+        "./torchrun.sh",
+        "uv run train.py torchrun",
+        "env A=1 python train.py torchrun",
+        "nice -n 5 ./train torch",
+    ],
+)
 def test_other_commands_are_left_as_they_are(words: str) -> None:
     asked = intent("--", *words.split())
     assert unwrapped(asked) is asked
+
+
+@pytest.mark.parametrize(
+    ("first", "python"),
+    [
+        ("#!/usr/bin/python3", "/usr/bin/python3"),
+        ("#! /env/bin/python3.11 ", "/env/bin/python3.11"),
+        ("#!/usr/bin/env python3", "python3"),
+        ("#!/bin/sh\n'''exec' '/a very long/bin/python3' \"$0\" \"$@\"", "/a very long/bin/python3"),
+        ("#!/usr/bin/env -S python3 -u", "python"),
+        ("\x7fELF", "python"),
+    ],
+)
+def test_the_interpreter_is_the_one_that_torchrun_names(first: str, python: str, tmp_path: Path) -> None:
+    """As after `pip install --user torch`: nothing called python lies beside it."""
+    torchrun = tmp_path / "torchrun"
+    torchrun.write_text(f"{first}\nimport sys\n")
+    torchrun.chmod(0o755)
+    assert unwrapped(intent("--", "torchrun", "t.py")).command == (python, "t.py")
+    assert unwrapped(intent("--", "uv", "run", "torchrun", "t.py")).command == ("uv", "run", "python", "t.py")
+    torchrun.chmod(0o644)
+    assert unwrapped(intent("--", "torchrun", "t.py")).command == ("python", "t.py")
 
 
 def test_live_mode_that_was_asked_for_is_left_to_be_refused() -> None:

@@ -1,0 +1,34 @@
+"""What a worker finds as any program of a job does, though its agent had to be started without it.
+
+An agent must have its whole node, so the batch script takes from srun what the job asked for each task
+(`SLURM_CPUS_PER_TASK` makes srun lock the agent into that share). And bash starts it in the background, where
+programs ignore SIGINT and SIGQUIT, and have all that they start ignore them.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from types import FrameType
+
+KEPT_CPUS = "HPCTOOLS_CPUS_PER_TASK"  # by the batch script
+CPUS = "SLURM_CPUS_PER_TASK"
+
+
+def task_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of Slurm that the batch script kept for the workers; none where the job has none."""
+    return {CPUS: environ[KEPT_CPUS]} if environ.get(KEPT_CPUS) else {}
+
+
+def ignore_for_ourselves() -> None:
+    """Have SIGINT and SIGQUIT do nothing here where they are ignored, but what is started has them again.
+
+    The kernel gives a program its signals back on execve(2), unless they are ignored.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _do_nothing)
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """Not SIG_IGN, which would be inherited."""
