@@ -12,20 +12,46 @@ from hpctools.elastic.watchers import Report, View
 
 REMEMBERED = 50
 ENOUGH = 3
+MOST_SIZES = 16
+
+
+class StepTimes:
+    """How long the last steps took, for each number of workers by itself: with fewer a step takes longer.
+
+    A run that comes back to a size knows what is usual there. Of more than `MOST_SIZES` sizes, the one
+    without a step for longest is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, deque[float]] = {}
+
+    def add(self, world: int, seconds: float) -> None:
+        """A step of so many workers took so long."""
+        seen = self._seconds.pop(world, None) or deque(maxlen=REMEMBERED)
+        seen.append(seconds)
+        self._seconds[world] = seen  # the newest is the last one
+        if len(self._seconds) > MOST_SIZES:
+            del self._seconds[next(iter(self._seconds))]
+
+    def median(self, world: int) -> float | None:
+        """What is usual with so many workers; None: too few steps were seen."""
+        seen = self._seconds.get(world, ())
+        return statistics.median(seen) if len(seen) >= ENOUGH else None
 
 
 class Pace:
     """A step takes far longer than the last ones (`stall`), or longer than anything may (`hang`).
 
     Time in which the run waits for nodes does not count, and a stall is only seen within a generation: the
-    pause of a resize is none, nor the start of ranks up to their first step.
+    pause of a resize is none, nor the start of ranks up to their first step. It is measured by steps with as
+    many workers.
     """
 
     def __init__(self, stall: Stall | None, hang: Hang | None) -> None:
         self._stall = stall
         self._hang = hang
         self._time = ActiveTime()
-        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
+        self._times = StepTimes()
         self._step: int | None = None
         self._generation = 0
         self._begins = False
@@ -41,12 +67,14 @@ class Pace:
         """Whether the present step takes too long."""
         time = self._time.tick(now, view)
         self._note(time, view)
-        limit, finding = self._limit(time)
+        usual = self._times.median(view.world)
+        limit, finding = self._limit(time, usual)
         if limit is None or finding is None or finding[0] in self._told:
             return []
         self._told.add(finding[0])
         worker, node = _behind(view)
-        numbers = {"seconds": round(time - self._since, 2), "limit_s": round(limit, 2), **self._median()}
+        numbers = {"seconds": round(time - self._since, 2), "limit_s": round(limit, 2)}
+        numbers |= {} if usual is None else {"median_s": round(usual, 4)}
         why = f"no step for {time - self._since:.1f} s, the limit is {limit:.1f} s"
         return [Finding(*finding, why, worker=worker, node=node, step=view.step, numbers=numbers)]
 
@@ -58,7 +86,7 @@ class Pace:
     def _note(self, time: float, view: View) -> None:
         steps = 0 if self._step is None else view.step - self._step
         if steps > 0 and self._generation == view.generation and not self._begins:
-            self._seconds.append((time - max(self._since, self._since_resize)) / steps)
+            self._times.add(view.world, (time - max(self._since, self._since_resize)) / steps)
         if view.generation != self._generation or view.phase != "running" or view.begins:
             self._since_resize = time
         if steps != 0 or self._step is None:
@@ -66,18 +94,17 @@ class Pace:
             self._told.clear()
         self._step, self._generation, self._begins = view.step, view.generation, view.begins
 
-    def _limit(self, time: float) -> tuple[float | None, tuple[str, tuple[str, ...]] | None]:
+    def _limit(
+        self, time: float, usual: float | None
+    ) -> tuple[float | None, tuple[str, tuple[str, ...]] | None]:
         if self._hang is not None and time - self._since > self._hang.seconds:
             return self._hang.seconds, ("hang", self._hang.do)
-        if self._stall is None or len(self._seconds) < ENOUGH:
+        if self._stall is None or usual is None:
             return None, None
-        limit = max(self._stall.seconds, self._stall.ratio * statistics.median(self._seconds))
+        limit = max(self._stall.seconds, self._stall.ratio * usual)
         if time - max(self._since, self._since_resize) > limit:
             return limit, ("stalledStep", self._stall.do)
         return None, None
-
-    def _median(self) -> dict[str, float]:
-        return {"median_s": round(statistics.median(self._seconds), 4)} if self._seconds else {}
 
 
 class Slow:

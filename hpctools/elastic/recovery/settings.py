@@ -110,7 +110,7 @@ class Crash:
 
 @dataclass(frozen=True)
 class Stall:
-    """A step takes `ratio` times the median of the last ones, and at least `seconds`."""
+    """A step takes `ratio` times the median of the last ones with as many workers, and at least `seconds`."""
 
     ratio: float = 10.0
     seconds: float = 30.0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpctools.elastic.pieces import by_blocks
 from hpctools.elastic.recovery.findings import Finding
 from hpctools.elastic.recovery.numbers import Course, Finite, Metrics
-from hpctools.elastic.recovery.pace import Pace, Slow
+from hpctools.elastic.recovery.pace import ENOUGH, MOST_SIZES, Pace, Slow, StepTimes
 from hpctools.elastic.recovery.settings import (
     Hang,
     MetricRule,
@@ -55,10 +55,15 @@ class Run:
 
     def __init__(self, pace: Pace) -> None:
         self.pace = pace
+        self.world = 3
         self.now = 100.0
         self.step = 0
         self.generation = 1
         self.waits: tuple[bool, ...] = (True, False, True)
+
+    def resizes(self, world: int) -> None:
+        self.generation += 1
+        self.world = world
 
     def passes(self, seconds: float, step_s: float = math.inf, phase: str = "running") -> list[Finding]:
         found, begun = [], self.now
@@ -66,7 +71,7 @@ class Run:
         while self.now - begun < seconds:
             self.now += TICK
             self.step = first + int((self.now - begun) / step_s)
-            view = View(self.step, 3, self.generation, phase, members(self.step, self.waits))
+            view = View(self.step, self.world, self.generation, phase, members(self.step, self.waits))
             found += self.pace.tick(self.now, view)
         return found
 
@@ -120,6 +125,29 @@ def test_neither_a_resize_nor_a_wait_for_nodes_is_a_stall() -> None:
     assert run.passes(3.0, step_s=1.0) == []
     (found,) = run.passes(35.0, phase="recovering")
     assert found.cause == "hang"
+
+
+def test_a_step_is_measured_by_those_with_as_many_workers() -> None:
+    """Sixteen workers, then one: its steps take sixteen times as long, and nothing is wrong with them."""
+    run = Run(Pace(Stall(ratio=10.0, seconds=2.0), None))
+    run.passes(20.0, step_s=1.0)
+    run.resizes(1)
+    assert run.passes(65.0, step_s=16.0) == []
+    (found,) = run.passes(200.0)
+    assert found.numbers["limit_s"] == pytest.approx(160.0, abs=2.0)
+    run.resizes(3)
+    run.passes(2.0, step_s=1.0)
+    (found,) = run.passes(12.0)
+    assert found.numbers["limit_s"] == pytest.approx(10.0, abs=0.5), "as it was known before"
+
+
+def test_of_many_sizes_the_one_without_a_step_for_longest_is_forgotten() -> None:
+    times = StepTimes()
+    for world in [*range(MOST_SIZES), 0, MOST_SIZES]:
+        for _ in range(ENOUGH):
+            times.add(world, float(world))
+    assert (times.median(0), times.median(1), times.median(2)) == (0.0, None, 2.0)
+    assert times.median(MOST_SIZES) == MOST_SIZES
 
 
 def test_time_in_which_everything_stood_still_is_nobodys_step() -> None:
