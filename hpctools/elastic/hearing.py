@@ -237,6 +237,7 @@ class Hearing:
         if "total_steps" in message:
             journal.change(total_steps=message["total_steps"])
         worker.waits = bool(message.get("waits"))
+        worker.between = bool(message.get("between", worker.between))  # who is told to go says nothing of it
         if "step" not in message:
             return
         generation = int(message["generation"])

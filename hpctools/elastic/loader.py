@@ -236,7 +236,7 @@ class Loader(Held):
         known = self._passes.counted
         epoch = self._passes.begin()
         self._batches.check_pass(epoch, known)
-        yield from self._pass(epoch)
+        yield from self._passes.within(self._pass(epoch))
         self._passes.end(epoch, goes_back=self._keeper is not None or not self._session.is_lone)
 
     def _pass(self, epoch: int) -> Iterator[Any]:
@@ -303,7 +303,7 @@ class Loader(Held):
         return self._sum.device
 
     def _progress(self) -> Mapping[str, Any]:
-        total = {"total_steps": self.total_steps}
+        total = {"total_steps": self.total_steps, "between": self._passes.between}
         if not self._entered or self.step == 0:
             return total
         counts = {"step": self.step, "loss": self.loss, "samples": self._samples_done}

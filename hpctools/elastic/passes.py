@@ -52,6 +52,8 @@ class Passes:
         counted: passes for which the state has what the code after them did.
         only_looked: whether the last pass was left before `backward`: it is none, as of `next(iter(loader))`.
         replays: whether we stand after a pass whose end others have come to before; False within a pass.
+        between: whether the loop is in no pass now: before the first, after the last, or after one that has
+            ended or was left.
     """
 
     def __init__(self, changeable: Callable[[], Mapping[str, Stateful]]) -> None:
@@ -59,6 +61,7 @@ class Passes:
         self.begun = 0
         self.counted = 0
         self.only_looked = self.replays = False
+        self.between = True
         self._goes_back = True
         self._before_replay: Mapping[str, Values] | None = None
         self._small: Mapping[str, Values] = {}  # of it
@@ -76,6 +79,14 @@ class Passes:
             self._at_end = None
         self.counted = max(self.counted, number)
         return number
+
+    def within(self, fed: Iterator[Any]) -> Iterator[Any]:
+        """What a pass feeds, to its end or until the loop leaves it."""
+        self.between = False
+        try:
+            yield from fed
+        finally:
+            self.between = True
 
     def end(self, number: int, *, goes_back: bool = True) -> None:
         """The code after the pass comes next: does it count, or is it in the state, or noted, already?

@@ -54,6 +54,7 @@ class Worker:
     Attributes:
         step: completed steps as it last said; None: nothing yet.
         waits: whether it has done its part of the step and waits for the others, as it last said.
+        between: whether its loop is between two passes, as it last said.
         shards: whether it holds a part of the state only, which nobody can save once all have parked.
         busy: when its agent last saw that it computes, on the clock of `seen`.
         told: when it first said that it got SIGTERM; None: it has not.
@@ -65,6 +66,7 @@ class Worker:
     seen: float
     step: int | None = None
     waits: bool = False
+    between: bool = False
     shards: bool = False
     busy: float = float("-inf")
     told: float | None = None

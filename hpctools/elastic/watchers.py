@@ -59,6 +59,8 @@ class MemberView:
         seen: when it was last heard, on the clock of `now`.
         trains: whether it belongs to the generation in force.
         waits: whether it has done its part of the step and waits for the others, as it last said.
+        between: whether its loop is between two passes over the data (or after the last one), where it may
+            validate, as it last said.
         ready: whether it could train, or does.
         leaves: whether its node goes, or is given up, and it with it.
         mute: whether its agent gives no sign of life: it may be lost with that one, and nobody hears what it
@@ -71,6 +73,7 @@ class MemberView:
     seen: float
     trains: bool
     waits: bool = False
+    between: bool = False
     ready: bool = False
     leaves: bool = False
     mute: bool = False

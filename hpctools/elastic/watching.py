@@ -75,6 +75,7 @@ class Watching:
                 each.seen,
                 trains=self._trains(each),
                 waits=each.waits,
+                between=each.between,
                 ready=run.membership.knows(each.name),
                 leaves=self._leaves(each),
                 mute=_is_mute(run.roster.agent_of(each.name)),

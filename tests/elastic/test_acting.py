@@ -146,6 +146,21 @@ def test_who_has_just_taken_over_judges_no_numbers_of_before(tmp_path: Path, *, 
     asyncio.run(scene())
 
 
+def test_watchers_see_who_stands_between_two_passes(tmp_path: Path) -> None:
+    """Who is told to go says no more of it; a worker of an earlier release never does."""
+
+    async def scene() -> None:
+        made = Scene(RunFolder.create(tmp_path / "run", SPEC))
+        worker = made.run.roster.workers["b0.0.0"]
+        for told, seen in (({}, False), ({"between": True}, True), ({"leaving": True}, True)):
+            made.hearing.hear(worker, {"kind": "beat", **told})
+            assert [each.between for each in made.hearing._watching._view().members] == [seen, False, False]
+        made.hearing.hear(worker, {"kind": "beat", "between": False})
+        assert not worker.between
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize("hears", [Formed(1, NAMES, NAMES, 5, recovered=True), Adopted(1, NAMES), None])
 def test_who_has_taken_over_long_ago_judges_the_numbers_of_later_recoveries(
     tmp_path: Path, hears: Effect | None

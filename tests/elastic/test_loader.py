@@ -449,6 +449,19 @@ def test_the_norm_that_is_told_is_that_of_gradients_without_a_scale(mode: str) -
     assert told[1] == pytest.approx(told[0])
 
 
+def test_a_sign_of_life_says_whether_the_loop_is_between_two_passes() -> None:
+    """Also after a pass that the loop has left: rules about steps look away there."""
+    model = linear()
+    loader = loader_for(model, epochs=3)
+    assert loader._progress()["between"]
+    for leaves in (False, True, False):
+        for _, inputs in loader:
+            assert not loader._progress()["between"]
+            if loader.backward(model(inputs).square().mean()) and leaves:
+                break
+        assert loader._progress()["between"]
+
+
 @pytest.fixture
 def group_of_one(tmp_path: Path) -> Iterator[None]:
     store = f"file://{tmp_path}/store"

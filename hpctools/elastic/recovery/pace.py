@@ -43,8 +43,8 @@ class Pace:
     """A step takes far longer than the last ones (`stall`), or longer than anything may (`hang`).
 
     Time in which the run waits for nodes does not count, and a stall is only seen within a generation: the
-    pause of a resize is none, nor the start of ranks up to their first step. It is measured by steps with as
-    many workers.
+    pause of a resize is none, nor the start of ranks up to their first step, nor what a worker does between
+    two passes of its loop. It is measured by steps with as many workers.
     """
 
     def __init__(self, stall: Stall | None, hang: Hang | None) -> None:
@@ -56,7 +56,7 @@ class Pace:
         self._generation = 0
         self._begins = False
         self._since = 0.0
-        self._since_resize = 0.0
+        self._no_stall_until = 0.0
         self._told: set[str] = set()  # causes, since the last step
 
     def heard(self, now: float, report: Report) -> list[Finding]:
@@ -76,19 +76,20 @@ class Pace:
         numbers = {"seconds": round(time - self._since, 2), "limit_s": round(limit, 2)}
         numbers |= {} if usual is None else {"median_s": round(usual, 4)}
         why = f"no step for {time - self._since:.1f} s, the limit is {limit:.1f} s"
+        why += " (between two passes of the loop)" if _is_between(view) else ""
         return [Finding(*finding, why, worker=worker, node=node, step=view.step, numbers=numbers)]
 
     def reset(self, *, anew: bool = True) -> None:
         """The clock begins anew."""
-        self._since = self._since_resize = self._time.seconds
+        self._since = self._no_stall_until = self._time.seconds
         self._told.clear()
 
     def _note(self, time: float, view: View) -> None:
         steps = 0 if self._step is None else view.step - self._step
         if steps > 0 and self._generation == view.generation and not self._begins:
-            self._times.add(view.world, (time - max(self._since, self._since_resize)) / steps)
-        if view.generation != self._generation or view.phase != "running" or view.begins:
-            self._since_resize = time
+            self._times.add(view.world, (time - max(self._since, self._no_stall_until)) / steps)
+        if view.generation != self._generation or view.phase != "running" or view.begins or _is_between(view):
+            self._no_stall_until = time
         if steps != 0 or self._step is None:
             self._since = time
             self._told.clear()
@@ -102,7 +103,7 @@ class Pace:
         if self._stall is None or usual is None:
             return None, None
         limit = max(self._stall.seconds, self._stall.ratio * usual)
-        if time - max(self._since, self._since_resize) > limit:
+        if time - max(self._since, self._no_stall_until) > limit:
             return limit, ("stalledStep", self._stall.do)
         return None, None
 
@@ -168,6 +169,11 @@ class Slow:
             step=report.step,
             numbers=numbers,
         )
+
+
+def _is_between(view: View) -> bool:
+    """Whether somebody validates, or does whatever else stands between two passes; all others wait for it."""
+    return any(member.trains and member.between for member in view.members)
 
 
 def _behind(view: View) -> tuple[str, str]:

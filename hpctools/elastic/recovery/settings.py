@@ -119,7 +119,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Hang:
-    """No step was completed for `seconds`, the first one included."""
+    """No step was completed for `seconds`, the first one included, and what stands between passes."""
 
     seconds: float = 600.0
     do: tuple[str, ...] = ("restartProcess", "restartAll", "fail")

@@ -43,9 +43,9 @@ def times(shard_s: float, samples: float) -> dict[str, float]:
     return {"shard_seconds": shard_s, "sample_seconds": shard_s / samples}
 
 
-def members(step: int, waits: tuple[bool, ...]) -> tuple[MemberView, ...]:
+def members(step: int, waits: tuple[bool, ...], between: tuple[int, ...] = ()) -> tuple[MemberView, ...]:
     return tuple(
-        MemberView(f"w{place}", f"n{place}", step, 0.0, trains=True, waits=waiting)
+        MemberView(f"w{place}", f"n{place}", step, 0.0, trains=True, waits=waiting, between=place in between)
         for place, waiting in enumerate(waits)
     )
 
@@ -60,6 +60,7 @@ class Run:
         self.step = 0
         self.generation = 1
         self.waits: tuple[bool, ...] = (True, False, True)
+        self.between: tuple[int, ...] = ()
 
     def resizes(self, world: int) -> None:
         self.generation += 1
@@ -71,7 +72,8 @@ class Run:
         while self.now - begun < seconds:
             self.now += TICK
             self.step = first + int((self.now - begun) / step_s)
-            view = View(self.step, self.world, self.generation, phase, members(self.step, self.waits))
+            there = members(self.step, self.waits, self.between)
+            view = View(self.step, self.world, self.generation, phase, there)
             found += self.pace.tick(self.now, view)
         return found
 
@@ -139,6 +141,38 @@ def test_a_step_is_measured_by_those_with_as_many_workers() -> None:
     run.passes(2.0, step_s=1.0)
     (found,) = run.passes(12.0)
     assert found.numbers["limit_s"] == pytest.approx(10.0, abs=0.5), "as it was known before"
+
+
+@pytest.mark.parametrize("between", [(0, 1, 2), (1,)])
+def test_a_validation_between_passes_is_no_stalled_step(between: tuple[int, ...]) -> None:
+    """All do it, or one does and the others wait for it in the next pass's first step."""
+    run = Run(Pace(Stall(ratio=5.0, seconds=2.0), Hang(600.0)))
+    for _ in range(4):
+        assert run.passes(3.0, step_s=1.0) == []
+        run.between = between
+        assert run.passes(120.0) == []
+        run.between = ()
+    assert run.passes(3.0, step_s=1.0) == []
+    (found,) = run.passes(12.0)
+    assert found.numbers["limit_s"] == pytest.approx(5.0, abs=0.5), "nor is it the time of a step"
+    assert found.why.endswith(" s")
+
+
+def test_what_never_ends_between_passes_is_a_hang() -> None:
+    run = Run(Pace(Stall(ratio=5.0, seconds=2.0), Hang(30.0)))
+    run.passes(10.0, step_s=1.0)
+    run.between = (1,)
+    (found,) = run.passes(40.0)
+    assert (found.cause, found.worker) == ("hang", "w1")
+    assert found.why.endswith("(between two passes of the loop)")
+
+
+def test_who_does_not_train_holds_nobody_up_between_its_passes() -> None:
+    run = Run(Pace(Stall(ratio=5.0, seconds=2.0), None))
+    run.passes(10.0, step_s=1.0)
+    newcomer = MemberView("w9", "n9", None, 0.0, trains=False, between=True)
+    view = View(run.step, 3, run.generation, "running", (*members(run.step, run.waits), newcomer))
+    assert [each.cause for at in range(9) for each in run.pace.tick(run.now + at, view)] == ["stalledStep"]
 
 
 def test_of_many_sizes_the_one_without_a_step_for_longest_is_forgotten() -> None:
