@@ -127,7 +127,7 @@ class Membership(Generations):
         if self._ended:
             return "finishing"
         if not self._started:
-            return "starting"
+            return "waiting" if len(self._ready) + self.facts.starting < self._sizes[0] else "starting"
         if forming is None:
             return "running"
         return "waiting" if forming.waits else "resizing" if forming.planned else "recovering"

@@ -90,9 +90,10 @@ class View:
         step: committed optimizer steps.
         world: workers that train.
         generation: number of the membership in force; 0 before the first.
-        phase: `starting`, `running`, `resizing` (a planned change is on its way), `recovering` (somebody was
-            lost), `waiting` (fewer workers than the least), `finishing` (the last step is done) or `asleep`
-            (whoever looks stood still since the last look, as all others may have).
+        phase: `starting` (nobody has the state yet, and as many workers as the least are there or start),
+            `running`, `resizing` (a planned change is on its way), `recovering` (somebody was lost),
+            `waiting` (fewer workers than the least), `finishing` (the last step is done) or `asleep` (whoever
+            looks stood still since the last look, as all others may have).
         nodes: names of those that have an agent of the run, with or without workers.
         staying: those of them that have an agent which is not about to go.
         begins: restart mode: whether the ranks that run have told no step yet: what they do is to start.

@@ -607,7 +607,7 @@ def test_everything_is_ended_and_started_again(act: Act) -> None:
             scene.ends(name, -9)
         assert all(wire.said("restart") for wire in scene.agents.values())
         assert not scene.run.ended.done()
-        assert scene.run.membership.phase == "starting"
+        assert scene.run.membership.phase == "waiting", "no process is started yet"
 
     act(RestartAll("why"), check)
 

@@ -54,6 +54,23 @@ def test_who_takes_over_before_the_first_step_begins_with_another_baseline_than_
     assert ("b100.0.0", "form") in [(to, message["kind"]) for to, message in sent(membership)]
 
 
+def test_before_anybody_trains_it_waits_for_as_many_workers_as_the_least() -> None:
+    """A wait for nodes is nobody's fault: rules count it neither at first nor when all state is lost."""
+    membership, again = Membership((2, 3)), started("ab", (2, 3))
+    again.begin_again()
+    for each in (membership, again):
+        phases = [each.phase]
+        for starting in (1, 2):
+            each.expect(starting)
+            phases.append(each.phase)
+        assert phases == ["waiting", "waiting", "starting"]
+        each.ready("c", (0, 0), now=0)
+        each.expect(0)
+        assert each.phase == "waiting", "the other one has gone"
+        each.expect(1)
+        assert each.phase == "starting"
+
+
 def test_who_comes_after_the_last_step_is_sent_away() -> None:
     """A killed worker that is ready again when the others are through would wait for ever."""
     membership = started("ab")
