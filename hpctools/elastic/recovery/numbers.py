@@ -115,16 +115,22 @@ def _first_bad(report: Report) -> int | None:
 
 
 class Course:
-    """The loss is far above its recent course; numbers that are not finite are somebody else's matter."""
+    """The loss is far above its recent course; numbers that are not finite are somebody else's matter.
+
+    A step that spikes is no part of the course. When a whole window of them has come in a row, nobody has set
+    the training back: they are its course now.
+    """
 
     def __init__(self, settings: Spike) -> None:
         self._settings = settings
         self._recent: deque[float] = deque(maxlen=settings.window)
         self._steps = InSteps()
         self._streak: list[int] = []
+        self._above: list[float] = []
 
     def heard(self, now: float, report: Report) -> list[Finding]:
         """Look at each step that has come."""
+        self._take_up()
         steps = self._steps.new(report, self._settings.metric)
         return [found for step, value in steps if (found := self._look(step, value)) is not None]
 
@@ -136,6 +142,7 @@ class Course:
     def reset(self, *, anew: bool = True) -> None:
         """The course stays what it was."""
         self._streak.clear()
+        self._above.clear()
 
     def _look(self, step: int, value: float) -> Finding | None:
         if not math.isfinite(value):
@@ -143,13 +150,20 @@ class Course:
         numbers = self._compared(value)
         if numbers is None:
             self._recent.append(value)
-            self._streak.clear()
+            self.reset()
             return None
+        self._above.append(value)
         self._streak.append(step)
         if len(self._streak) < self._settings.points:
             return None
         first, self._streak = self._streak[0], []
         return self._finding(first, numbers)
+
+    def _take_up(self) -> None:
+        """Not within a report: it may tell many steps, and the first finding may lead to a roll back."""
+        if len(self._above) >= max(self._settings.window, self._settings.points):
+            self._recent.extend(self._above)
+            self._above.clear()
 
     def _compared(self, value: float) -> dict[str, float] | None:
         """What is wrong with the value, in numbers; None: nothing."""

@@ -142,7 +142,8 @@ class Spike:
     """The loss is far above its recent course.
 
     Attributes:
-        window: how many steps the recent course is.
+        window: how many steps the recent course is; so many spikes in a row (or `points`, if that is more)
+            are the course themselves.
         ratio: above so many times their median; None: not looked at. While the median is not above 0 it is
             passed over, and the deviations (the default's, where none are given) decide.
         deviations: above their median by so many standard deviations, estimated from the median absolute

@@ -300,6 +300,40 @@ def test_a_spike_against_the_recent_course() -> None:
     assert one.numbers["median"] == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(("points", "found"), [(1, 10), (4, 2), (12, 1)])
+def test_a_level_that_stays_for_a_window_is_the_new_course(points: int, found: int) -> None:
+    """Where nobody acts on it, it is not told for ever."""
+    course = Course(Spike(window=10, ratio=3.0, deviations=None, points=points))
+    assert course.heard(0.0, beat_of(*[1.0] * 10, last=10)) == []
+    told = [each for step in range(11, 111) for each in course.heard(0.0, beat(step, loss=9.0))]
+    assert len(told) == found
+    (next_one, *_) = course.heard(0.0, beat_of(*[90.0] * points, last=110 + points))
+    assert next_one.numbers["median"] == 9.0
+
+
+def test_many_steps_of_one_report_are_no_course_before_it_is_known_what_is_done() -> None:
+    """A thousand steps a second; the first of them leads to a roll back."""
+    course = Course(Spike(window=10, ratio=3.0, deviations=None))
+    assert course.heard(0.0, beat_of(*[1.0] * 10, last=10)) == []
+    for _ in range(2):
+        course.tick(0.0, View(200, 1, 1, "running"))
+        assert course.heard(0.0, beat_of(*[9.0] * 190, last=200))[0].step == 11
+        course.reset()
+        course.tick(0.0, View(10, 1, 2, "running"))
+
+
+def test_spikes_with_sound_steps_or_a_roll_back_in_between_are_no_course() -> None:
+    course = Course(Spike(window=10, ratio=3.0, deviations=None))
+    assert course.heard(0.0, beat_of(*[1.0] * 10, last=10)) == []
+    for place in range(30):
+        step = 11 + 10 * place
+        assert len(course.heard(0.0, beat_of(*[9.0] * 9, last=step + 8))) == 9
+        if place % 2:
+            course.reset()
+        else:
+            assert course.heard(0.0, beat(step + 9, loss=1.0)) == []
+
+
 def test_a_spike_between_two_signs_of_life_is_found_and_its_own_step_blamed() -> None:
     """Twenty steps a second, four signs of life: each tells of five steps, and the last loss is sound."""
     course = Course(Spike(ratio=3.0, deviations=None))
