@@ -63,12 +63,13 @@ class Metrics:
         with self._lock:
             self._pieces.append((seconds, samples))
 
-    def step(self, number: int, loss: float, norm: Callable[[], float] | None) -> None:
+    def step(self, number: int, loss: float, norm: Callable[[], float | None] | None) -> None:
         """A step is done.
 
         Args:
             number: of the step, from 1.
-            norm: measures the gradients; called now and then. None: another worker does it.
+            norm: measures the gradients; called now and then. None: another worker does it. What it returns
+                is not told when it is None.
         """
         now = time.monotonic()
         measured = norm() if norm is not None and self.is_due(now) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -142,9 +143,20 @@ class ExactSum:
             self._spare.append(right)
 
 
-def unscaled(norm: Callable[[], float] | None, scaler: Any) -> Callable[[], float] | None:
-    """What measures the gradients, as they are without the scale of the step's gradient scaler."""
-    return norm if norm is None or scaler is None else lambda: norm() / float(scaler.get_scale())
+def unscaled(norm: Callable[[], float] | None, scaler: Any) -> Callable[[], float | None] | None:
+    """What measures the gradients, as they are without the scale of the step's gradient scaler.
+
+    It measures None where that scale may be what made them infinite: the scaler leaves the step out, and
+    makes the scale smaller. With a scale of 1 or less they are so by themselves.
+    """
+    if norm is None or scaler is None:
+        return norm
+
+    def measure() -> float | None:
+        scaled, scale = norm(), float(scaler.get_scale())
+        return scaled / scale if math.isfinite(scaled) or scale <= 1 else None
+
+    return measure
 
 
 def backward_of(loss: torch.Tensor, scaler: Any) -> Backward:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -447,6 +448,21 @@ def test_the_norm_that_is_told_is_that_of_gradients_without_a_scale(mode: str) -
                 break
         told.append(loader._metrics.take()["grad_norm"])
     assert told[1] == pytest.approx(told[0])
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_an_overflow_that_a_scaler_deals_with_is_no_norm(mode: str) -> None:
+    """Half precision: the scaler tries a scale that is too large, leaves the step out and goes down."""
+    for scale, finite in ((2.0, None), (1.0, 0.0)):
+        model, scaler = linear(), torch.amp.GradScaler("cpu", init_scale=scale)
+        loader = loader_for(model, mode=mode)
+        for _, inputs in loader:
+            loss = model(inputs).square().mean()
+            loss.register_hook(lambda gradient: gradient * math.inf)
+            if loader.backward(loss, scaler):
+                break
+        numbers = loader._metrics.take()
+        assert (numbers.get("grad_finite"), "grad_norm" in numbers) == (finite, finite is not None)
 
 
 def test_a_sign_of_life_says_whether_the_loop_is_between_two_passes() -> None:
