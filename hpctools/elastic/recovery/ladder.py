@@ -20,6 +20,8 @@ from hpctools.elastic.recovery.settings import (
 
 INCIDENT_SECONDS = 5.0
 LAST = ("restartAll", "fail")
+TO_ALL = (*LAST, "rollBack")
+"""What is done to all workers: who ends at about the same time, on whichever node, is part of that."""
 IN_WORK = ("crash", "stalledStep", "hang")
 """Causes whose finding tells of completed steps; to blame is the one after."""
 
@@ -99,12 +101,12 @@ class Ladder:
         return decision
 
     def _incident(self, now: float, finding: Finding) -> Entry | None:
-        """The recovery that was begun just now because of the same node: several workers ended together."""
+        """The recovery that was begun just now for this node, or for all: several workers ended together."""
         if finding.cause != "crash" or not self._entries:
             return None
         last = self._entries[-1]
         fresh = now - last.at < INCIDENT_SECONDS and last.cause == "crash"
-        together = last.node == finding.node or last.rung in LAST
+        together = last.node == finding.node or last.rung in TO_ALL
         another = _place(last.worker) != _place(finding.worker)
         return last if fresh and together and another else None
 

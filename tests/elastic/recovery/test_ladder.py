@@ -182,6 +182,17 @@ def test_who_ended_just_before_all_were_restarted_is_started_again_too() -> None
     assert rungs(ladder, crash, begin=60.0) == ["fail"], "it was one recovery"
 
 
+def test_workers_of_several_nodes_that_raise_in_one_step_are_rolled_back_once() -> None:
+    """A second time would leave out a batch that is sound, as the first one has changed the step in work."""
+    ladder = Ladder(Recovery())
+    crash = replace(CRASH, do=("rollBack", "restartAll", "fail"), step=None)
+    three = [replace(crash, worker=f"r{n}.0.0", node=f"n{n}") for n in range(3)]
+    decisions = [ladder.decide(0.1 * place, each) for place, each in enumerate(three)]
+    assert [each.rung for each in decisions if each] == ["rollBack", "restartProcess", "restartProcess"]
+    assert [each.counts for each in decisions if each] == [True, False, False]
+    assert rungs(ladder, three[0], begin=60.0) == ["restartAll"], "it was one recovery"
+
+
 def test_who_ends_on_a_node_that_may_be_kept_is_started_again() -> None:
     """On one that really goes the coordinator hears of no ends any more."""
     ladder = Ladder(Recovery())
