@@ -13,6 +13,8 @@ from hpctools.elastic.folder import Event
 from hpctools.slurm.types import Job
 
 UNREADABLE = float(2**53)
+NAMELESS = ("", "?")
+"""What stood for the node of a worker without its agent; Slurm refuses a job that is to go without it."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,9 @@ class Span:
 
 
 def add(spans: dict[str, Span], node: str, span: Span) -> None:
-    """A node is excluded; from the first time on when it still was."""
+    """A node is excluded; from the first time on when it still was. One without a name is not."""
+    if node in NAMELESS:
+        return
     known = spans.get(node)
     if known is not None and known.until >= span.since:
         span = Span(min(known.since, span.since), max(known.until, span.until))

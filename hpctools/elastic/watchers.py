@@ -23,7 +23,7 @@ class Report:
             `notice` (somebody said that the node will be taken away), or `no_way_back` (nothing is kept of so
             few steps as a roll back should go back to).
         worker: its name; empty for a notice.
-        node: Slurm's name of the node.
+        node: Slurm's name of the node; empty while its worker's agent is not here.
         step: completed optimizer steps as far as the worker said; None: it said nothing. Of `no_way_back`: of
             what is kept; None: of nothing, and all begin again at the beginning.
         metrics: numbers by name, as floats (`loss`, `step_s`, ...); not finite ones are there as they are.
@@ -55,6 +55,7 @@ class MemberView:
     """A worker that is connected.
 
     Attributes:
+        node: Slurm's name of it; empty while the worker's agent is not here.
         step: completed steps as it last said; None: it said nothing yet.
         seen: when it was last heard, on the clock of `now`.
         trains: whether it belongs to the generation in force.

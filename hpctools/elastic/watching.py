@@ -39,7 +39,7 @@ class Watching:
 
     def beat(self, now: float, worker: Worker, message: Mapping[str, Any]) -> None:
         """A sign of life of a worker that trains, with the numbers that its loop reported."""
-        node = self._run.roster.node_of(worker.name)
+        node = self._node_of(worker)
         numbers = numbers_of(message)
         kind = "metric" if numbers else "beat"
         self.heard(now, Report(kind, worker.name, node, worker.step, numbers, in_steps_of(message)))
@@ -70,7 +70,7 @@ class Watching:
         members = tuple(
             MemberView(
                 each.name,
-                run.roster.node_of(each.name),
+                self._node_of(each),
                 each.step,
                 each.seen,
                 trains=self._trains(each),
@@ -84,6 +84,11 @@ class Watching:
         )
         world = len(run.membership.members)
         return View(status.step, world, run.membership.generation, run.membership.phase, members)
+
+    def _node_of(self, worker: Worker) -> str:
+        """Empty when its agent is not here: a node that nobody can name is not to blame."""
+        agent = self._run.roster.agents.get(worker.agent)
+        return agent.node if agent is not None else ""
 
     def _trains(self, worker: Worker) -> bool:
         return worker.name in self._run.membership.members

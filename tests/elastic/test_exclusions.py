@@ -47,6 +47,22 @@ def test_a_job_that_waits_is_submitted_again_without_the_node_and_one_that_runs_
     assert third.options == ("--qos=elastic", "--nodes=1", "--exclude=n7")
 
 
+def test_a_node_that_nobody_can_name_is_not_excluded(scene: Scene) -> None:
+    """Slurm refuses `--exclude=?`, so every later job of the run; an earlier release wrote it down, too."""
+
+    async def exclude() -> None:
+        for node in ("?", "", "n7"):
+            scene.replicas.exclude(node)
+
+    scene.act(exclude)
+    assert scene.replicas.excluded == {"n7"}
+    replaced = {"action": "ReplaceNode", "exclude": True}
+    events = [
+        Event("2026-11-28T12:00:00+00:00", "action", {**replaced, "node": node}) for node in ("?", "n8")
+    ]
+    assert set(exclusions(events)) == {"n8"}
+
+
 def test_a_job_that_cannot_be_cancelled_keeps_its_slot(scene: Scene) -> None:
     cancel = scene.slurm.cancel
 

@@ -246,6 +246,21 @@ def view_of(scene: Scene) -> View:
 # Workers without an agent
 
 
+def test_of_a_worker_without_its_agent_no_node_is_to_blame(stage: Stage) -> None:
+    """Whoever watches would have a node replaced, and excluded, that has no name."""
+
+    def play(scene: Scene) -> None:
+        heard: list[Report] = []
+        del scene.run.roster.agents["r7"]
+        watching = scene.hearing._watching
+        watching.heard = lambda now, report: heard.append(report)  # type: ignore[method-assign]
+        watching.beat(1.0, scene.run.roster.workers["r7.0.0"], {"metrics": {"shard_seconds": 9.0}})
+        assert [each.node for each in heard] == [""]
+        assert [each.node for each in view_of(scene).members] == ["n0", "", "n2"]
+
+    stage(play)
+
+
 def hello(scene: Scene, worker: str, **how: Any) -> dict[str, Any]:
     return {"kind": "hello", "role": "worker", "token": scene.connections.token, "worker": worker, **how}
 
