@@ -22,7 +22,7 @@ class RestartWorker:
 class ReplaceNode:
     """Give a node up and ask Slurm for another one.
 
-    A baseline's node goes with the rest of its job, and stays when the run could not go on without that job.
+    It stays when the run could not go on without it; a baseline's goes or stays with the rest of its job.
 
     Attributes:
         exclude: whether later jobs of the run must not get this node again.

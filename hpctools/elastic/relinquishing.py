@@ -1,12 +1,12 @@
-"""A node that is to be given up, when it belongs to a baseline job: that job is given up as a whole, or not.
+"""A node that is to be given up: it stays when the run could not go on without it.
 
-Slurm takes no single node out of a job that runs. A baseline job of which all agents have ended is completed,
-and the coordinator submits another one (`baseline`).
+A baseline job is given up as a whole, or not: Slurm takes no single node out of a job that runs. One of which
+all agents have ended is completed, and the coordinator submits another one (`baseline`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Agent, Roster
@@ -23,19 +23,30 @@ def agents_to_give_up(roster: Roster, node: str) -> list[Agent]:
 def why_kept(run: RunContext, given: Sequence[Agent]) -> str | None:
     """Why agents cannot be given up; None: they can.
 
-    Only a baseline's are kept: when the run could not go on without them (then it would wait, or end with
-    its coordinator), or how to submit another one is not known.
+    They are kept when the run could not go on without them: it would wait, or end with its coordinator. A
+    baseline's also when how to submit another one is not known. A replica's are not when they do nothing for
+    the run, or alone have the state: they leave once others have it.
     """
-    if not any(agent.is_baseline for agent in given):
-        return None
-    if not run.spec.baseline_script:
+    of_baseline = any(agent.is_baseline for agent in given)
+    if of_baseline and not run.spec.baseline_script:
         return "how to submit another baseline job is not known"
     names = {agent.name for agent in given}
     others = [each for each in run.roster.agents.values() if each.name not in names and not each.leaving]
     need = run.spec.min_nodes
-    if sum(_works(run, agent) for agent in others) < need:
+    if sum(_works(run, agent) for agent in others) >= need:
+        return None
+    if of_baseline:
         return f"the run could not go on without its baseline job: {need} other nodes are needed"
-    return None
+    if not any(_works(run, agent) for agent in given) or _have_all_state(run, names):
+        return None
+    return f"the run could not go on without it: {need} other nodes are needed"
+
+
+def _have_all_state(run: RunContext, agents: Collection[str]) -> bool:
+    if run.restart is not None:
+        return False
+    training = [each for each in run.roster.workers.values() if run.membership.trains(each.name)]
+    return all(each.agent in agents for each in training)
 
 
 def _works(run: RunContext, agent: Agent) -> bool:

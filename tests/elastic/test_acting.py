@@ -282,6 +282,46 @@ def test_a_baseline_s_node_that_the_run_needs_is_kept_and_its_worker_started_aga
     asyncio.run(act())
 
 
+@pytest.mark.parametrize(("gone", "least", "kept"), [([], 2, False), ([], 3, True), (["b0.0.0"], 2, True)])
+def test_a_replica_s_node_that_the_run_needs_is_kept_too(
+    tmp_path: Path, gone: list[str], least: int, *, kept: bool
+) -> None:
+    """The baseline was lost, say, and its successor waits: without the node nobody would train."""
+    spec = replace(SPEC, min_nodes=least)
+
+    async def act() -> None:
+        folder = RunFolder.create(tmp_path / "run", spec)
+        scene = Scene(folder, spec)
+        for worker in gone:
+            scene.connections.expel(scene.run.roster.workers[worker])
+        scene.acting.act(ReplaceNode("n1", exclude=False, reason="why", worker="r7.0.0"))
+        assert bool(scene.agents["r7"].said("shutdown")) == (not kept)
+        assert bool(scene.agents["r7"].said("kill")) == kept
+        warnings = [each.detail["message"] for each in folder.events() if each.event == "warning"]
+        why = f"the run could not go on without it: {least} other nodes are needed"
+        assert warnings == ([f"n1 is not replaced: {why}"] if kept else [])
+
+    asyncio.run(act())
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_replica_s_node_that_does_nothing_or_alone_has_the_state_is_not_kept(
+    tmp_path: Path, *, alone: bool
+) -> None:
+    """Who crashed there does not train; where nobody else has the state it leaves once somebody has."""
+
+    async def act() -> None:
+        folder = RunFolder.create(tmp_path / "run", SPEC)
+        scene = Scene(folder, replace(SPEC, min_nodes=1 if alone else 3))
+        for worker in ("b0.0.0", "r8.0.0") if alone else ("r7.0.0",):
+            scene.connections.expel(scene.run.roster.workers[worker])
+        scene.acting.act(ReplaceNode("n1", exclude=False, reason="why", worker="r7.0.0"))
+        assert scene.run.roster.agents["r7"].leaving
+        assert not scene.agents["r7"].said("kill")
+
+    asyncio.run(act())
+
+
 @pytest.mark.parametrize(("least", "leave"), [(1, ["b0", "r7"]), (2, [])])
 def test_in_restart_mode_a_baseline_s_node_goes_with_its_job_or_stays(
     tmp_path: Path, least: int, leave: list[str]
