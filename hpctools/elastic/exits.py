@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from hpctools.elastic.context import RunContext
-from hpctools.elastic.peers import Agent, Outcome, write
+from hpctools.elastic.peers import Agent, Names, Outcome, write
 from hpctools.elastic.protocol import REPLAYED, worker_place
 
 RESTARTS = 3
@@ -17,6 +17,7 @@ class Exits:
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
+        self._again = Names()  # that were to be started again
 
     def judge(self, agent: Agent, worker: str, code: int, tail: list[str]) -> None:
         """A worker's process has ended; an end that was judged before is not judged again.
@@ -83,7 +84,16 @@ class Exits:
     def start_again(self, agent: Agent, worker: str) -> None:
         """Have an ended worker's agent start it again, unless its node is given up."""
         if not agent.leaving:
+            self._again.add(worker)
             write(agent.writer, "restart", worker=worker)
+
+    def told_again(self, agent: Agent, worker: str) -> None:
+        """An end that was dealt with is told a second time: the agent's line broke before our order came.
+
+        The order is given again; an agent that has followed it already does nothing.
+        """
+        if worker in self._again and not (self._run.is_over or self._run.completed):
+            self.start_again(agent, worker)
 
     def begin_again(self) -> None:
         """All are started again: what ended long before does not count against them."""

@@ -100,6 +100,15 @@ class Hearing:
     def _on_exited(self, agent: Agent, message: Message, now: float) -> None:
         worker, code, tail = str(message["worker"]), int(message["code"]), list(message["tail"])
         agent.running.discard(worker)
+        if worker in self._run.roster.judged:
+            self._lost_with_its_process(worker, now)
+            self._exits.told_again(agent, worker)
+        else:
+            self._on_end(agent, worker, code, tail, now)
+        self._exits.check_finished()
+
+    def _on_end(self, agent: Agent, worker: str, code: int, tail: list[str], now: float) -> None:
+        """A worker's process has ended, which nobody knew; see `Exits.judge`."""
         roster = self._run.roster
         report = Report("exit", worker, agent.node, lines=tuple(tail), code=code)
         given_up = roster.was_given_up(worker, code, tail)
@@ -112,17 +121,20 @@ class Hearing:
             self._run.at_stake = Outcome("failed", why, EXIT_CODES["crash"])
         if code == 0:  # a program that ends well by itself ends the run, also when it alone had the state
             self._exits.judge(agent, worker, code, tail)
-        if roster.missing.pop(worker, None) is not None:
-            self._run.saves.note_lost(worker)
-            self._run.membership.lost(worker, now)
-            self._run.carry_out()
+        self._lost_with_its_process(worker, now)
         if not rules or worker in roster.judged:
             self._exits.judge(agent, worker, code, tail)
         else:
             self._exits.note(agent, worker, code, tail)
         if watched:
             self._watching.heard(now, report)
-        self._exits.check_finished()
+
+    def _lost_with_its_process(self, worker: str, now: float) -> None:
+        """Who has no connection and might have come back does not."""
+        if self._run.roster.missing.pop(worker, None) is not None:
+            self._run.saves.note_lost(worker)
+            self._run.membership.lost(worker, now)
+            self._run.carry_out()
 
     def _on_stopped(self, worker: str, now: float) -> None:
         """Its agent sees that it was stopped: what will follow from its silence need not be waited for.

@@ -12,6 +12,7 @@ import pytest
 from test_acting import SPEC, Scene
 
 from hpctools.elastic import exits
+from hpctools.elastic.actions import RestartWorker
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.watchers import Report
 
@@ -146,3 +147,43 @@ def test_a_program_that_breaks_after_the_last_step_fails_the_run_also_with_a_rul
         assert (reports, started_again(made, "b0")) == ([], [])
 
     scene(breaks)
+
+
+@pytest.mark.parametrize("rules", [False, True])
+def test_an_end_that_is_told_again_counts_once_and_its_restart_is_ordered_again(
+    scene: Play, *, rules: bool
+) -> None:
+    """The agent's line broke after the end was told, and with it our order may have been lost."""
+
+    def play(made: Scene) -> None:
+        heard: list[Report] = []
+        watching = made.hearing._watching
+        watching.handles = lambda report: rules  # type: ignore[method-assign]
+
+        def restarts(now: float, report: Report) -> None:
+            heard.append(report)
+            if rules:
+                made.acting.act(RestartWorker(report.worker, "why"))
+
+        watching.heard = restarts  # type: ignore[method-assign]
+        for _ in range(2):
+            made.ends("b0.0.0", -9)
+        assert len(heard) == 1
+        assert started_again(made, "b0") == ["b0.0.0"] * 2
+        assert not made.run.ended.done()
+        made.run.completed = True
+        made.ends("b0.0.0", -9)
+        assert started_again(made, "b0") == ["b0.0.0"] * 2, "there are no steps to do any more"
+
+    scene(play)
+
+
+def test_the_end_of_who_was_not_to_be_started_again_orders_nothing_when_it_is_told_again(scene: Play) -> None:
+    def play(made: Scene) -> None:
+        for _ in range(2):
+            made.ends("r7.0.0", 1)
+        assert started_again(made, "r7") == []
+        crashed = [each for each in made.run.folder.events() if each.event == "crashed"]
+        assert len(crashed) == 1
+
+    scene(play)
