@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ from hpctools.slurm import run
 BACKLOG = 1 << 20
 STARTS = 3
 RESTART_SECONDS = 1.0
+LONGEST_PAUSE = 60.0
+LIVED_SECONDS = 60.0
+"""A matcher that ends after so long says nothing of the next one."""
 DROPPED_SECONDS = 1.0
 _OVER = {"stopped", "given_up"}
 
@@ -45,21 +49,30 @@ class Listener:
         self._partial: dict[tuple[str, int], bytes] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._dropped = 0
+        self._is_blind = False
         self._early = bytearray()
         self.over: dict[str, dict[str, Any]] = {}
         self.listening = asyncio.Event()
 
     async def keep(self) -> None:
-        """Keep a matcher until we are cancelled; when it ends too often, do without and say so."""
-        for _ in range(STARTS):
+        """Keep a matcher until we are cancelled.
+
+        One that has just been started and ends is started again ever later. From the third such end in a row
+        on nothing is kept for the next one: it counts as lines that could not be looked at.
+        """
+        ends = 0
+        while True:
+            began = time.monotonic()
             # A reset: it was killed before it had read all; half a message: while it wrote one.
             with contextlib.suppress(OSError, ValueError, HpctoolsError):
                 await self._have_matched()
+            ends = 1 if time.monotonic() - began >= LIVED_SECONDS else ends + 1
             self._dropped += 1  # whatever it had not looked at
             self._confess()
-            await asyncio.sleep(RESTART_SECONDS)
-        for rule in self._rules:
-            self._tell({"worker": "", "what": rule.name, "metrics": {"given_up": 1.0}, "lines": []})
+            if ends == STARTS:
+                self._warn_of_blindness()
+            self._is_blind = ends >= STARTS
+            await asyncio.sleep(min(LONGEST_PAUSE, RESTART_SECONDS * 2 ** min(ends - 1, 10)))
 
     def heard(self, worker: str, stream: int, chunk: bytes) -> None:
         """A worker has printed; `chunk` is empty at the end.
@@ -94,7 +107,7 @@ class Listener:
 
     def _pass_on(self, worker: str, line: bytes) -> None:
         writer, words = self._writer, worker.encode() + b"\t" + line + b"\n"
-        if writer is None and len(self._early) < BACKLOG:
+        if writer is None and not self._is_blind and len(self._early) < BACKLOG:
             self._early += words
         elif writer is not None and writer.transport.get_write_buffer_size() < BACKLOG:
             writer.write(words)
@@ -128,6 +141,7 @@ class Listener:
         reader, self._writer = await asyncio.open_connection(sock=ours)
         self._writer.write(bytes(self._early))
         self._early.clear()
+        self._is_blind = False
         self.listening.set()
         return process, reader
 
@@ -148,6 +162,11 @@ class Listener:
         if not dropped:
             return  # it was said meanwhile
         self._tell({"worker": "", "what": "", "metrics": {"dropped": dropped}, "lines": []})
+
+    def _warn_of_blindness(self) -> None:
+        words = f"the process that looks for log rules' lines has ended {STARTS} times: what workers print"
+        words += " here is not looked at until it runs again (it is tried once a minute at least)"
+        self._say("warning", message=words)
 
     def _stop(self, process: run.Process) -> None:
         if self._writer is not None:

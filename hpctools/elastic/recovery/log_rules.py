@@ -118,8 +118,8 @@ class Logs:
         line = f"; the last line: {report.lines[-1]}" if report.lines else ""
         self._note(
             "warning",
-            message=f"log rule {state.rule.name} is given up: its expression takes too long, or the matcher "
-            f"on {report.node} ended{line}",
+            message=f"log rule {state.rule.name} is given up: its expression takes too long "
+            f"(on {report.node}){line}",
         )
         self._is_over(state, "given up")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -295,17 +297,59 @@ def test_a_matcher_that_is_killed_with_lines_unread_is_started_again(monkeypatch
     assert told[1] == {"worker": "", "what": "", "metrics": {"dropped": 1.0}, "lines": []}
 
 
-def test_rules_that_no_matcher_can_be_had_for_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+class Matchers:
+    """Stands for what starts matchers: each lives for so long, on a clock that stands still otherwise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *lives: float) -> None:
+        self.now, self.pauses, self.told = 0.0, list[float](), list[tuple[str, Message]]()
+        self._lives = iter(lives)
+        self.listener = Listener([LOSS], lambda kind, **message: self.told.append((kind, message)))
+        monkeypatch.setattr(listening, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(listening.asyncio, "sleep", self._sleep)
+        monkeypatch.setattr(self.listener, "_have_matched", self._have_matched)
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(self.listener.keep())
+
+    async def _have_matched(self) -> None:
+        life = next(self._lives, None)
+        if life is None:
+            raise asyncio.CancelledError
+        self.now += life
         raise CommandError("cannot start python", argv=["python"], code=None)
 
-    monkeypatch.setattr(listening, "RESTART_SECONDS", 0.0)
-    monkeypatch.setattr(listening.run, "start", refuse)
-    told: list[Message] = []
-    asyncio.run(Listener([LOSS], lambda kind, **message: told.append(message)).keep())
-    assert [(each["what"], *each["metrics"]) for each in told] == [("", "dropped")] * 3 + [
-        ("loss", "given_up")
-    ]
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def warnings(self) -> int:
+        return len([kind for kind, _ in self.told if kind == "warning"])
+
+
+def test_a_matcher_that_ends_at_once_is_tried_ever_later_and_no_rule_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On other nodes the rules go on; here nobody looks at what is printed, and no rule may count on it."""
+    matchers = Matchers(monkeypatch, *[0.0] * 9)
+    assert matchers.pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+    assert matchers.warnings() == 1
+    assert not any("given_up" in message.get("metrics", {}) for _, message in matchers.told)
+    assert matchers.listener.over == {}
+
+    async def prints() -> None:
+        matchers.listener.heard("b0.0.0", 1, b"loss=1\nloss=2\n")
+        matchers.listener._confess()
+
+    asyncio.run(prints())
+    assert matchers.told[-1][1]["metrics"] == {"dropped": 2.0}
+
+
+def test_a_matcher_that_has_lived_for_long_is_started_again_at_once_however_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process in months of training, once a week: no reason to do without."""
+    matchers = Matchers(monkeypatch, 0.0, 0.0, *[listening.LIVED_SECONDS] * 5)
+    assert matchers.pauses == [1.0, 2.0, *[1.0] * 5]
+    assert matchers.warnings() == 0
 
 
 def test_the_agents_hello_tells_which_rules_are_over() -> None:
