@@ -49,6 +49,7 @@ from hpctools.elastic.processes import told_in, until
 from hpctools.elastic.protocol import LINE_LIMIT, encode, own_address
 from hpctools.elastic.recovery.departures import Drains, NodeSource, Notices
 from hpctools.elastic.recovery.wiring import longest_silence, watchers_of
+from hpctools.elastic.relinquishing import keeping
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.scribe import Scribe
 from hpctools.elastic.spec import RunSpec
@@ -364,13 +365,9 @@ def _membership_of(spec: RunSpec, payback: Payback) -> Membership:
 
 def _watchers(run: RunContext, client: RunClient) -> list[Watcher]:
     least = run.spec.min_nodes * run.spec.workers_per_node
-    found: list[Watcher] = [
-        *watchers_of(run.spec, run.folder, time.monotonic(), run.journal.event),
-        Notices(least),
-    ]
-    if isinstance(client, NodeSource):
-        found.append(Drains(client, least, run.warn))
-    return found
+    drains = [Drains(client, least, run.warn)] if isinstance(client, NodeSource) else []
+    rules = watchers_of(run.spec, run.folder, time.monotonic(), run.journal.event, keeping(run))
+    return [*rules, Notices(least), *drains]
 
 
 def _restart_mode(run: RunContext, *, takes_over: bool) -> Any:

@@ -6,7 +6,7 @@ all agents have ended is completed, and the coordinator submits another one (`ba
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Agent, Roster
@@ -18,6 +18,11 @@ def agents_to_give_up(roster: Roster, node: str) -> list[Agent]:
     jobs = {agent.job_id for agent in there if agent.is_baseline}
     of_jobs = [each for each in roster.agents.values() if each.is_baseline and each.job_id in jobs]
     return [*there, *(each for each in of_jobs if each.node != node)]
+
+
+def keeping(run: RunContext) -> Callable[[str], str | None]:
+    """`why_kept` of a node's name, for whoever watches the run."""
+    return lambda node: why_kept(run, agents_to_give_up(run.roster, node))
 
 
 def why_kept(run: RunContext, given: Sequence[Agent]) -> str | None:

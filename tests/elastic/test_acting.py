@@ -499,11 +499,11 @@ def test_the_coordinator_keeps_an_eye_on_departures(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
-def coordinated(folder: RunFolder) -> tuple[Scene, Coordinator]:
-    """A scene under a real coordinator; only b0's worker is left of those with the state."""
+def coordinated(folder: RunFolder, lose: tuple[str, ...] = NAMES[1:]) -> tuple[Scene, Coordinator]:
+    """A scene under a real coordinator; only b0's worker is left of those with the state, unless told."""
     made, coordinator = Scene(folder), Coordinator(folder, FakeSlurm(), 1)
     coordinator._run.roster, coordinator._run.membership = made.run.roster, made.run.membership
-    for worker in NAMES[1:]:
+    for worker in lose:
         made.connections.expel(made.run.roster.workers[worker])
     return made, coordinator
 

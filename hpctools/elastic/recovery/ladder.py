@@ -84,6 +84,10 @@ class Ladder:
         self._entries.append(Entry(now, *entry))
         return decision
 
+    def gives_up_node(self, now: float, finding: Finding) -> bool:
+        """Whether the finding's next rung gives its node up, whatever else counts for the run."""
+        return self._own_rung(now, finding)[0] in OF_A_NODE
+
     def instead_of_roll_back(self, now: float, finding: Finding, why: str) -> Decision:
         """The next rung, since nothing is kept to roll back to.
 
@@ -121,16 +125,20 @@ class Ladder:
         settings, recent = self._settings, self._recent(now)
         if len(self._entries) >= settings.retries:
             return "retries", f"jobMaxRetryCount {settings.retries} is used up"
-        tried = sum(_is_like(entry, finding) for entry in recent)
-        possible = [rung for rung in finding.do if _can(rung, finding)] or ["fail"]
-        rung = possible[min(tried, len(possible) - 1)]
+        rung, tried = self._own_rung(now, finding)
         why = f"time {tried + 1} in {settings.restart.period_s:g} s"
         partial = sum(entry.rung not in LAST for entry in recent)
         too_many = partial >= settings.restart.partial
-        if rung not in LAST and too_many and "restartAll" in possible:  # not `fail`: no rung of it was tried
+        if too_many and rung not in LAST and "restartAll" in finding.do:  # not `fail`: none of its was tried
             rung = "restartAll"
             why = f"numRestartBeforeFullJobRestart {settings.restart.partial} is used up"
         return self._within_restarts(now, rung, why)
+
+    def _own_rung(self, now: float, finding: Finding) -> tuple[str, int]:
+        """The next rung of the finding's `do`, and how often it has climbed."""
+        tried = sum(_is_like(entry, finding) for entry in self._recent(now))
+        possible = [rung for rung in finding.do if _can(rung, finding)] or ["fail"]
+        return possible[min(tried, len(possible) - 1)], tried
 
     def _within_restarts(self, now: float, rung: str, why: str) -> tuple[str, str]:
         policy = self._settings.restart

@@ -22,6 +22,11 @@ Note = Callable[..., None]
 """Writes an event into the run's history: its kind, and what else is known by keyword."""
 
 
+def never_kept(node: str) -> str | None:
+    """No node is needed so much that it could not be given up."""
+    return None
+
+
 class Crashes:
     """A worker's process has ended by itself."""
 
@@ -65,6 +70,7 @@ class RecoveryWatcher:
         restarts: whatever is done starts all processes again (restart mode).
         begun: the training began under an earlier coordinator.
         over: log rules that were over by then.
+        kept: why a node would not be given up now; None: it would be.
     """
 
     def __init__(
@@ -76,8 +82,12 @@ class RecoveryWatcher:
         restarts: bool = False,
         begun: bool = False,
         over: Collection[str] = (),
+        kept: Callable[[str], str | None] = never_kept,
     ) -> None:
         self._settings = settings
+        self._kept = kept
+        self._slow_and_kept: set[tuple[str, int]] = set()  # nodes with the run's size then
+        self._world = 0
         self._note = note
         self._ladder = ladder
         self._detectors = detectors_of(settings, note, begun=begun, over=over)
@@ -111,7 +121,7 @@ class RecoveryWatcher:
         """Some time has passed."""
         if view.generation < self._generation and not self._restarts:
             self._begin_anew()  # nobody had the state any more
-        self._generation = view.generation
+        self._generation, self._world = view.generation, view.world
         self._workers.update(each.worker for each in view.members)
         self._look_again(now, view)
         found = [finding for each in self._detectors for finding in each.tick(now, view)]
@@ -149,10 +159,12 @@ class RecoveryWatcher:
                 break  # one thing at a time; what is still wrong afterwards will be found again
             if not self._settings.enforce and self._is_repeated(now, finding):
                 continue
+            if self._has_to_stay(now, finding):
+                continue
             decision = self._ladder.decide(now, finding)
             if decision is None:
                 continue
-            self._note("finding", **_told(finding, decision, enforced=self._settings.enforce))
+            self._note("finding", **_decided(finding, decision, enforced=self._settings.enforce))
             if restarted and not isinstance(decision.action, (ReplaceNode, Fail)):
                 continue
             if self._settings.enforce:
@@ -160,6 +172,21 @@ class RecoveryWatcher:
                 self._rolled = finding if isinstance(decision.action, RollBack) else self._rolled
                 self._acted(now, decision.action)
         return actions
+
+    def _has_to_stay(self, now: float, finding: Finding) -> bool:
+        """Whether a node that is only slow has to stay; that is said once for each size of the run.
+
+        Started again there its worker would be as slow. So nothing is done, and nothing counts.
+        """
+        is_slow = finding.cause == "slowRank" and self._settings.enforce
+        if not is_slow or not self._ladder.gives_up_node(now, finding):
+            return False
+        why, key = self._kept(finding.node), (finding.node, self._world)
+        if why is not None and key not in self._slow_and_kept:
+            self._slow_and_kept.add(key)
+            self._note("finding", **_told(finding, "none", why, counts=False, enforced=True))
+            self._note("warning", message=f"{finding.why}; {finding.node} is not replaced: {why}")
+        return why is not None
 
     def _acted(self, now: float, action: Action) -> None:
         if isinstance(action, RestartAll) and not self._restarts:
@@ -176,7 +203,7 @@ class RecoveryWatcher:
         action: Action = RestartAll(f"rollBack cannot be done: {report.what}")
         if finding is not None:
             decision = self._ladder.instead_of_roll_back(now, finding, report.what)
-            self._note("finding", **_told(finding, decision, enforced=True))
+            self._note("finding", **_decided(finding, decision, enforced=True))
             action = decision.action
         self._acted(now, action)
         return [action]
@@ -219,7 +246,11 @@ def detectors_of(
     return tuple(found)
 
 
-def _told(finding: Finding, decision: Decision, *, enforced: bool) -> Mapping[str, Any]:
+def _decided(finding: Finding, decision: Decision, *, enforced: bool) -> Mapping[str, Any]:
+    return _told(finding, decision.rung, decision.why, counts=decision.counts, enforced=enforced)
+
+
+def _told(finding: Finding, rung: str, why: str, *, counts: bool, enforced: bool) -> Mapping[str, Any]:
     """The event `finding`: enough for a person, and for a later coordinator to go on from."""
     return {
         "cause": finding.cause,
@@ -230,8 +261,8 @@ def _told(finding: Finding, decision: Decision, *, enforced: bool) -> Mapping[st
         "why": finding.why,
         # JSON has no nan.
         "numbers": {key: value if isfinite(value) else str(value) for key, value in finding.numbers.items()},
-        "rung": decision.rung,
-        "ladder": decision.why,
-        "counts": decision.counts,
+        "rung": rung,
+        "ladder": why,
+        "counts": counts,
         "mode": "enforce" if enforced else "log",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -14,19 +14,24 @@ from hpctools.elastic.recovery.ladder import Entry, Ladder
 from hpctools.elastic.recovery.log_rules import over_before
 from hpctools.elastic.recovery.policy_text import parse
 from hpctools.elastic.recovery.settings import FULL_IN_RESTART_MODE, Hang, LogRule, Recovery
-from hpctools.elastic.recovery.watching import Note, RecoveryWatcher
+from hpctools.elastic.recovery.watching import Note, RecoveryWatcher, never_kept
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
 
 def watchers_of(
-    spec: RunSpec, folder: RunFolder, now: float, note: Note | None = None
+    spec: RunSpec,
+    folder: RunFolder,
+    now: float,
+    note: Note | None = None,
+    kept: Callable[[str], str | None] = never_kept,
 ) -> list[RecoveryWatcher]:
     """The watchers that a run's policy asks for; none without one.
 
     Args:
         now: the coordinator's clock; what earlier coordinators did is placed on it.
         note: writes into the run's history; straight into the folder when None.
+        kept: why a node would not be given up now; None: it would be.
 
     Raises:
         ElasticError: the policy in the run's description makes no sense (it was checked at submit).
@@ -40,7 +45,7 @@ def watchers_of(
     restarts, begun = spec.mode == "restart", any(each.event == "joined" for each in events)
     over = over_before(events)
     noting = note or _noting(folder)
-    return [RecoveryWatcher(settings, noting, ladder, restarts=restarts, begun=begun, over=over)]
+    return [RecoveryWatcher(settings, noting, ladder, restarts=restarts, begun=begun, over=over, kept=kept)]
 
 
 def _of_mode(spec: RunSpec, settings: Recovery) -> Recovery:
