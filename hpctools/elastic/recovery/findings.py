@@ -25,6 +25,7 @@ class Finding:
         step: the step that is to blame (of several in a row the first), or completed steps when it was seen;
             None: unknown.
         numbers: what it was found by.
+        once: whether it is not found again although it is still so: a line that is a fault is printed once.
     """
 
     cause: str
@@ -35,6 +36,7 @@ class Finding:
     node: str = ""
     step: int | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
+    once: bool = False
 
 
 class Detector(Protocol):

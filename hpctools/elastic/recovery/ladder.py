@@ -84,9 +84,9 @@ class Ladder:
         self._entries.append(Entry(now, *entry))
         return decision
 
-    def gives_up_node(self, now: float, finding: Finding) -> bool:
-        """Whether the finding's next rung gives its node up, whatever else counts for the run."""
-        return self._own_rung(now, finding)[0] in OF_A_NODE
+    def own_rung(self, now: float, finding: Finding) -> str:
+        """The next rung of the finding's `do`, whatever else counts for the run."""
+        return self._climbed(now, finding)[0]
 
     def instead_of_roll_back(self, now: float, finding: Finding, why: str) -> Decision:
         """The next rung, since nothing is kept to roll back to.
@@ -125,7 +125,7 @@ class Ladder:
         settings, recent = self._settings, self._recent(now)
         if len(self._entries) >= settings.retries:
             return "retries", f"jobMaxRetryCount {settings.retries} is used up"
-        rung, tried = self._own_rung(now, finding)
+        rung, tried = self._climbed(now, finding)
         why = f"time {tried + 1} in {settings.restart.period_s:g} s"
         partial = sum(entry.rung not in LAST for entry in recent)
         too_many = partial >= settings.restart.partial
@@ -134,7 +134,7 @@ class Ladder:
             why = f"numRestartBeforeFullJobRestart {settings.restart.partial} is used up"
         return self._within_restarts(now, rung, why)
 
-    def _own_rung(self, now: float, finding: Finding) -> tuple[str, int]:
+    def _climbed(self, now: float, finding: Finding) -> tuple[str, int]:
         """The next rung of the finding's `do`, and how often it has climbed."""
         tried = sum(_is_like(entry, finding) for entry in self._recent(now))
         possible = [rung for rung in finding.do if _can(rung, finding)] or ["fail"]
@@ -168,7 +168,8 @@ class Ladder:
         """A node is excluded for ever only so often, and when it is to blame for the second time."""
         excluded = {entry.node for entry in self._entries if entry.rung == "excludeNode"}
         may = len(excluded) < self._settings.restart.offenders
-        offends = any(entry.node == finding.node for entry in self._recent(now))
+        before = (each for each in self._recent(now) if not _is_its_end(each, finding))
+        offends = any(entry.node == finding.node for entry in before)
         if not may:
             return self._decision("replaceNode", decision.why, finding)
         if offends or rung == "excludeNode":
@@ -185,6 +186,11 @@ def _is_like(entry: Entry, finding: Finding) -> bool:
     """Whether an earlier recovery was for the same cause, at the same place where that is known."""
     same_place = not finding.node or not entry.node or entry.node == finding.node
     return (entry.cause, entry.name) == (finding.cause, finding.name) and same_place
+
+
+def _is_its_end(entry: Entry, finding: Finding) -> bool:
+    """Whether it was for the end of the process that is to blame now, too: one fault, seen twice."""
+    return entry.cause == "crash" != finding.cause and bool(entry.worker) and entry.worker == finding.worker
 
 
 def _place(worker: str) -> str:

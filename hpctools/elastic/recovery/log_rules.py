@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpctools.elastic.recovery.findings import ActiveTime, Finding
@@ -98,7 +98,7 @@ class Logs:
         points = rule.threshold.points if rule.threshold is not None else 1
         line = report.lines[-1] if report.lines else ""
         if rule.fault and metrics.get("matched"):
-            return _finding(rule, f"a worker printed: {line}", report)
+            return replace(_finding(rule, f"a worker printed: {line}", report), once=True)
         if metrics.get("streak", 0.0) >= points:
             return _finding(rule, f"{points} bad values in a row, the last in: {line}", report)
         return None

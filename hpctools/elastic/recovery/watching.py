@@ -12,7 +12,7 @@ from hpctools.elastic.recovery.ladder import Decision, Ladder
 from hpctools.elastic.recovery.log_rules import Logs
 from hpctools.elastic.recovery.numbers import Course, Finite, Metrics
 from hpctools.elastic.recovery.pace import Pace, Slow
-from hpctools.elastic.recovery.settings import EXIT_CODES, Crash, Recovery
+from hpctools.elastic.recovery.settings import EXIT_CODES, OF_A_NODE, Crash, Recovery
 from hpctools.elastic.watchers import Report, View
 
 SETTLED_SECONDS = 60.0
@@ -62,7 +62,8 @@ class Crashes:
 class RecoveryWatcher:
     """See `hpctools.elastic.watchers.Watcher`.
 
-    After an action it looks away until the run has changed: what still comes is of the time before.
+    After an action it looks away until the run has changed: what still comes is of the time before. Ends of
+    processes are dealt with all the same, and lines with which they ended.
 
     Args:
         note: writes into the run's history.
@@ -97,6 +98,7 @@ class RecoveryWatcher:
         self._former: set[str] = set()  # of before all began again: what they printed last may come yet
         self._looks_away: tuple[int, float] | None = None
         self._ending = False
+        self._crashed: set[str] = set()  # workers that were started again because of that, since we look away
         self._told: dict[tuple[str, str, str], float] = {}
         self._rolled: Finding | None = None
 
@@ -114,7 +116,7 @@ class RecoveryWatcher:
             return []
         found = [finding for each in self._detectors for finding in each.heard(now, report)]
         if self._looks_away is not None:
-            found = [finding for finding in found if finding.cause == "crash"]
+            found = [finding for finding in found if self._cannot_wait(now, finding)]
         return self._act(now, found, restarted=report.past)
 
     def tick(self, now: float, view: View) -> Sequence[Action]:
@@ -127,6 +129,18 @@ class RecoveryWatcher:
         found = [finding for each in self._detectors for finding in each.tick(now, view)]
         return [] if self._looks_away is not None else self._act(now, found)
 
+    def _cannot_wait(self, now: float, finding: Finding) -> bool:
+        """Whether a finding is dealt with while we look away.
+
+        Of a worker that ends with a line we hear the end first, and have started it again. Where the rule of
+        that line wants something else, that is done yet; once, as others may have ended of the same fault.
+        """
+        late = finding.once and finding.worker in self._crashed
+        if late and self._ladder.own_rung(now, finding) != "restartProcess":
+            self._crashed.clear()
+            return True
+        return finding.cause == "crash"
+
     def _look_again(self, now: float, view: View) -> None:
         if self._looks_away is None:
             return
@@ -134,6 +148,7 @@ class RecoveryWatcher:
         changed = view.generation > generation and view.phase == "running"
         if changed or now - since > SETTLED_SECONDS:
             self._looks_away = None
+            self._crashed.clear()
             for each in self._detectors:
                 each.reset(anew=self._restarts)
 
@@ -171,6 +186,8 @@ class RecoveryWatcher:
                 actions += [decision.action, *_with_it(finding, decision.action)]
                 self._rolled = finding if isinstance(decision.action, RollBack) else self._rolled
                 self._acted(now, decision.action)
+                if decision.counts and (finding.cause, decision.rung) == ("crash", "restartProcess"):
+                    self._crashed.add(finding.worker)  # not who is part of what was done to all
         return actions
 
     def _has_to_stay(self, now: float, finding: Finding) -> bool:
@@ -179,7 +196,7 @@ class RecoveryWatcher:
         Started again there its worker would be as slow. So nothing is done, and nothing counts.
         """
         is_slow = finding.cause == "slowRank" and self._settings.enforce
-        if not is_slow or not self._ladder.gives_up_node(now, finding):
+        if not is_slow or self._ladder.own_rung(now, finding) not in OF_A_NODE:
             return False
         why, key = self._kept(finding.node), (finding.node, self._world)
         if why is not None and key not in self._slow_and_kept:
