@@ -51,6 +51,7 @@ class Source(Protocol):
         """Read a piece's samples.
 
         Args:
-            mark: a place that is known before the piece; used when the stream does not stand there already.
+            mark: a place that is known before the piece; used when the stream does not stand there, or
+                between there and the piece, already.
         """
         ...

@@ -2,7 +2,7 @@
 
 The place of a stream is a function of the cursor: after k steps of an epoch, k times the shard's samples were
 taken. A worker that takes a stream over opens it, restores the last place before that is known, and reads
-forward to the cursor's.
+forward to the cursor's. So does one that has it open at a place before that.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Streams:
         shard, epoch = piece.number, piece.cursor.epoch
         start = self._sampling.taken(piece.cursor, shard)
         stream = self._open.get(shard)
-        if stream is None or stream.epoch != epoch or stream.taken > start:
-            known = mark if mark is not None and mark.epoch == epoch and mark.taken <= start else None
+        known = mark if mark is not None and mark.epoch == epoch and mark.taken <= start else None
+        if stream is None or not stream.leads_to(epoch, start, known):
             # What `shard` itself draws, such as an order of files, is the same for all shards.
             draw_from(self._sampling.seed, "streams", epoch)
             opened = self._dataset.shard(shard, self._sampling.shards)
@@ -79,6 +79,11 @@ class _Open:
             stream.load_state_dict(known.state)  # type: ignore[attr-defined]
         draw_from(*self._seeds)
         self._samples = iter(stream)
+
+    def leads_to(self, epoch: int, start: int, known: Mark | None) -> bool:
+        """Whether to go on with it to a place; not where a place that is known lies between."""
+        is_ahead = known is None or known.taken <= self.taken or self._ended
+        return self.epoch == epoch and self.taken <= start and is_ahead
 
     def take(self, count: int) -> list[Any]:
         """The next samples, each with random numbers of its own; fewer at the end."""

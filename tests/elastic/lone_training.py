@@ -33,7 +33,7 @@ class Readings:
         self._numbers = range(shard, length, of) if shard != 1 else range(shard, length // 2, of)
         self._place = 0
         self._epoch = 0
-        self.opened = 0
+        self.opened = self.reads = 0
 
     def set_epoch(self, epoch: int) -> None:
         self._epoch = epoch
@@ -53,6 +53,7 @@ class Readings:
             raise StopIteration
         number = self._numbers[self._place] + 1000 * self._epoch
         self._place += 1
+        self.reads += 1
         return number, torch.sin(torch.arange(6) * (number + 1.0)) + 0.1 * torch.randn(6)
 
 

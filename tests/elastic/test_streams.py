@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any
 
 import numpy as np
@@ -107,8 +107,8 @@ def streams_of(dataset: Any) -> Streams:
 class Watched(File):
     """Knows which streams were opened."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, length: int = 50) -> None:
+        super().__init__(length)
         self.streams: list[Readings] = []
 
     def shard(self, index: int, of: int) -> Readings:
@@ -133,6 +133,49 @@ def test_a_stream_that_is_taken_over_goes_on_to_the_bit() -> None:
         assert stream.opened == 1
         assert known is None or known.taken == opened_at
     assert len(first) == 3
+
+
+def reads(data: Watched) -> int:
+    """Samples that were read of all streams, beside those that a place stands for."""
+    return sum(stream.reads for stream in data.streams)
+
+
+def test_a_stream_that_was_read_for_practice_goes_on_from_a_place_far_ahead() -> None:
+    """A training that is resumed knows where its streams stood; what lies between may be most of an epoch."""
+    elsewhere = streams_of(File(600))
+    data = Watched(600)
+    batches = Batches(SAMPLING, streams_of(data), by_shards(SAMPLING), 0)
+    batches.rehearsal()
+    practised = reads(data)
+    cursor = Cursor(51, 0, 51 * SAMPLING.batch_size)
+    marks = {shard: astuple(read(elsewhere, 50, shard)[1]) for shard in range(SHARDS)}
+    batches.load({"cursor": asdict(cursor), "streams": marks})
+    pieces = batches.plan(LONE).pieces
+    assert reads(data) - practised == sum(piece.samples for piece in pieces) == 5
+    assert values(batches.batch(pieces[2])) == values(read(elsewhere, 51, 2)[0])
+
+
+def test_a_stream_that_comes_back_goes_on_from_where_it_was_meanwhile() -> None:
+    """A worker may give a shard away in a growth and have it again in the same epoch."""
+    data = Watched(600)
+    here, there = streams_of(data), streams_of(File(600))
+    read(here, 0, 2)
+    for step in range(1, 40):
+        _, mark = read(there, step, 2)
+    before = reads(data)
+    samples, ours = read(here, 40, 2, mark)
+    assert reads(data) - before == len(samples) == 3
+    assert (values(samples), ours) == (values((other := read(there, 40, 2))[0]), other[1])
+    read(here, 41, 2, ours)
+    assert len(data.streams) == 2, "its own place is no reason to open it again"
+
+
+def test_a_stream_that_has_ended_is_not_opened_again_for_a_place_beyond_its_end() -> None:
+    data = Watched()
+    streams = streams_of(data)
+    read(streams, 9, 1)
+    assert read(streams, 12, 1, Mark(0, 33, None)) == ([], Mark(0, 39, None))
+    assert len(data.streams) == 1
 
 
 @pytest.mark.parametrize(
