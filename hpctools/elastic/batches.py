@@ -41,6 +41,7 @@ class Batches:
 
     Attributes:
         cursor: the next step's place.
+        began: with streams, after how many steps each epoch but the first began, as far as that is known.
         fill: with streams, adds what is fed without effect where several workers train.
         unchecked: whether it is still to be asked if what a stream says of its place can be read back.
     """
@@ -52,6 +53,7 @@ class Batches:
             raise ElasticError(f"elastic.Loader: num_workers is {num_workers}", "it has to be 0 or more")
         self.sampling = sampling
         self.cursor = Cursor()
+        self.began: dict[int, int] = {}
         self.fill: Fill = one_at_least
         self.unchecked = False
         self._too_many = 0
@@ -108,10 +110,12 @@ class Batches:
             warnings.warn(f"{what}: it is empty; {remedy}", RuntimeWarning, stacklevel=3)
 
     def skip(self) -> None:
-        """Pass over the next step."""
-        self.cursor = self.sampling.after(self.cursor)
+        """Pass over the next step; of the next epoch, where streams are known to have ended."""
         if isinstance(self.sampling, Sampling):  # a stream is read on
             self._loading.turn()
+        elif self.began.get(self.cursor.epoch + 1) == self.cursor.step:
+            self.cursor = self.sampling.after_epoch(self.cursor)
+        self.cursor = self.sampling.after(self.cursor)
 
     def rehearsal(self) -> tuple[Piece, Any]:
         """A piece for practice, and its batch.
@@ -212,6 +216,8 @@ class Batches:
         self._marks |= self._coming
         if samples == 0 and isinstance(self.sampling, StreamSampling):
             self.cursor = self.sampling.after_epoch(self.cursor)
+            if not self.is_over:
+                self.began[self.cursor.epoch] = self.cursor.step
         else:
             self.cursor = self.sampling.after(self.cursor)
 
@@ -234,11 +240,12 @@ class Batches:
     def capture(self) -> Mapping[str, Any]:
         """The place in the data, for another worker."""
         marks = {shard: astuple(mark) for shard, mark in self._marks.items()}
-        return {"cursor": asdict(self.cursor), "streams": marks}
+        return {"cursor": asdict(self.cursor), "streams": marks, "began": dict(self.began)}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from another worker's place."""
+        """Go on from another worker's place; states of earlier releases do not tell where epochs began."""
         self.cursor = Cursor(**state["cursor"])
+        self.began = dict(state.get("began", {}))
         if isinstance(self.sampling, Sampling) and self.cursor.offset >= self.sampling.samples:
             # What was saved is of a data set with more samples (which is said): of this one none is left.
             self.cursor = Cursor(self.cursor.step, self.cursor.epoch + 1, 0)

@@ -122,7 +122,7 @@ class Held:
             raise
         if restored is not None:
             try:
-                self._become(restored, saved=True)
+                self._restore(restored)
             except (RuntimeError, ValueError, KeyError) as error:
                 raise ElasticError(
                     f"the newest checkpoint does not fit this training: {' '.join(str(error).split())}",
@@ -134,7 +134,7 @@ class Held:
         self._metrics.forget()
         earlier = self._keeper.roll_back(to_step, self._steps) if self._keeper is not None else None
         if earlier is not None:
-            self._become(earlier, saved=True)
+            self._restore(earlier)
         self._skipped |= frozenset(skip)
         return self._steps <= to_step
 
@@ -163,6 +163,12 @@ class Held:
         while self._steps + 1 in self._skipped and not self._batches.is_over:
             self._batches.skip()
         self._passes.catch_up(self._batches.cursor.epoch)
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        """Go back to a state; where a later epoch began stays known: its first batch may be left out."""
+        began = self._batches.began
+        self._become(saved, saved=True)
+        self._batches.began |= began
 
     def _become(self, state: Mapping[str, Any], *, saved: bool = False) -> None:
         """Go on from a state.

@@ -93,6 +93,57 @@ def test_after_going_back_over_an_epochs_end_the_next_one_comes_in_the_same_pass
     assert loader._batches.is_over
 
 
+@pytest.mark.parametrize(("skip", "left"), [([5], [6, 7, 8]), ([5, 6], [7, 8]), ([4, 5], [6, 7, 8])])
+def test_the_first_batch_of_an_epoch_can_be_left_out_after_going_back_before_it(
+    skip: list[int], left: list[int]
+) -> None:
+    """Two epochs of four steps, as above. From step 5 the run goes back to step 3, where epoch 0 still is."""
+    trained = model().eval()
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    settings = elastic.Checkpoint(snapshots=20, snapshot_steps=1, every_seconds=0)
+    loader = elastic.Loader(
+        trained, optimizer, File(20), batch_size=8, epochs=2, shards=3, checkpoint=settings
+    )
+    orders = [skip]
+    fed: dict[int, list[int]] = {}
+    seen: list[int] = []
+
+    def boundary() -> None:
+        if loader.step == 5 and orders:
+            loader._roll_back(3, orders.pop())
+            seen.clear()
+
+    loader._session.boundary = boundary  # type: ignore[method-assign]
+    for _ in range(2):
+        for numbers, inputs in loader:
+            fed.setdefault(loader.step + 1, []).extend(numbers.tolist())
+            if loader.backward(trained(inputs).square().mean()):
+                seen.append(loader.step)
+                optimizer.step()
+                optimizer.zero_grad()
+    again = [step for step in (4,) if step not in skip]
+    assert seen == again + left
+    assert sorted(len(fed[step]) for step in left) == [1, 2, 5][: len(left)]
+    assert loader.step == 8
+
+
+def test_who_joins_knows_where_the_epochs_began() -> None:
+    """All have to leave out the same; a state of an earlier release says nothing of it."""
+    ours, others, earlier = (
+        Batches(SAMPLING, streams_of(File(20)), by_shards(SAMPLING), 0) for _ in range(3)
+    )
+    for samples in (8, 5, 0, 8):
+        ours.passed(samples)
+    assert ours.cursor == Cursor(3, 1, 8)
+    before = {"cursor": asdict(Cursor(2, 0, 16)), "streams": {}}
+    others.load({**ours.capture(), **before})
+    earlier.load(before)
+    for batches in (others, earlier):
+        batches.skip()
+    assert others.cursor == Cursor(3, 1, 8)
+    assert earlier.cursor == Cursor(3, 0, 24)
+
+
 def read(streams: Streams, step: int, shard: int, mark: Mark | None = None) -> tuple[list[int], Mark | None]:
     cursor = Cursor(step, 0, step * SAMPLING.batch_size)
     low, high = SAMPLING.slice_of(cursor, shard)
