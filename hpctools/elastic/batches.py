@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, replace
@@ -57,6 +58,7 @@ class Batches:
         self.fill: Fill = one_at_least
         self.unchecked = False
         self._too_many = 0
+        self._told_unreadable = False
         self._source = source
         self._cut = cut
         self._group = LONE
@@ -225,7 +227,7 @@ class Batches:
         """Tell all ranks where our streams will stand after this step, if it is time; in the group's thread.
 
         It is before a planned change, so that those who take over need not read anything again, and every
-        MARK_STEPS steps, for those who take over from one that dies.
+        MARK_STEPS steps, for those who take over from one that dies. What others could not read is left out.
 
         Raises:
             RuntimeError: a peer is gone.
@@ -233,13 +235,12 @@ class Batches:
         due = agreed > group.number or (self.cursor.step + 1) % MARK_STEPS == 0
         if isinstance(self.sampling, Sampling) or group.world == 1 or not due:
             return
-        ours = {shard: astuple(mark) for shard, mark in self._coming.items()}
-        for marks in share(group, ours).values():
+        for marks in share(group, self._readable(self._coming)).values():
             self._coming |= {shard: Mark(*mark) for shard, mark in marks.items()}
 
     def capture(self) -> Mapping[str, Any]:
         """The place in the data, for another worker."""
-        marks = {shard: astuple(mark) for shard, mark in self._marks.items()}
+        marks = self._readable(self._marks)
         return {"cursor": asdict(self.cursor), "streams": marks, "began": dict(self.began)}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -291,6 +292,19 @@ class Batches:
             self.unchecked = False
         return replace(mark, state=plain(mark.state))
 
+    def _readable(self, marks: Mapping[int, Mark]) -> dict[int, tuple[Any, ...]]:
+        """As they travel, without those that cannot be read back: what is not known costs reading only."""
+        states = {shard: mark.state for shard, mark in marks.items()}
+        unreadable: dict[int, str] = {}
+        if states and _why_unreadable(states) is not None:
+            whys = {shard: _why_unreadable(state) for shard, state in states.items()}
+            unreadable = {shard: why for shard, why in whys.items() if why is not None}
+        if unreadable and not self._told_unreadable:
+            self._told_unreadable = True
+            why = next(iter(unreadable.values()))
+            _say(f"places of streams are not told, so that who takes over has more to read again: {why}")
+        return {shard: astuple(mark) for shard, mark in marks.items() if shard not in unreadable}
+
     def _ahead(self, piece: Piece) -> Iterator[tuple[Piece, Mark | None]]:
         """The piece, and those that will be wanted after it if nothing changes."""
         marks = dict(self._marks)
@@ -305,6 +319,18 @@ class Batches:
         while not self.sampling.is_over(cursor):
             yield from self._cut(cursor, group.rank, group.world)
             cursor = self.sampling.after(cursor)
+
+
+def _why_unreadable(state: Any) -> str | None:
+    try:
+        check_readable({"stream.state_dict()": state})
+    except ElasticError as error:
+        return str(error)
+    return None
+
+
+def _say(line: str) -> None:
+    print(f"elastic: {line}", file=sys.stderr, flush=True)
 
 
 def _empty() -> ElasticError:

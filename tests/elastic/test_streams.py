@@ -6,8 +6,8 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, astuple
-from typing import Any
+from dataclasses import asdict, astuple, dataclass
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,9 +16,11 @@ from lone_training import File, Readings, model, train
 from torch.utils.data import DataLoader
 
 from hpctools import elastic
+from hpctools.elastic import batches as module
 from hpctools.elastic import state
 from hpctools.elastic.batches import Batches
 from hpctools.elastic.pieces import Piece, by_shards
+from hpctools.elastic.readable import check_readable
 from hpctools.elastic.sampling import Cursor, StreamSampling
 from hpctools.elastic.session import LONE
 from hpctools.elastic.sources import Mark
@@ -266,6 +268,52 @@ def test_places_in_numpys_numbers_can_be_told_to_others() -> None:
     assert told == {
         shard: (0, count, {"place": count, "kept": [0.5]}) for shard, count in enumerate((2, 3, 3))
     }
+
+
+class TurningFile(File):
+    """Its streams say where they are in plain numbers at first, and one of them later not."""
+
+    def shard(self, index: int, of: int) -> Readings:
+        stream = Readings(index, of, self.length)
+        plain = stream.state_dict
+        odd = {"places": np.arange(2)}
+        stream.state_dict = lambda: odd if index == 1 and plain()["place"] > 3 else plain()  # type: ignore
+        return stream
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What telling asks of a group of two."""
+
+    number: int = 1
+    rank: int = 0
+    world: int = 2
+
+
+def test_a_place_that_can_no_longer_be_read_back_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others would end of it, and nobody needs it; it is said once."""
+    told: list[dict[int, Any]] = []
+
+    def share(group: Any, note: dict[int, Any]) -> dict[int, Any]:
+        told.append(state._read(state._bytes_of(note)))
+        return {}
+
+    monkeypatch.setattr(module, "share", share)
+    batches = Batches(SAMPLING, streams_of(TurningFile(100)), by_shards(SAMPLING), 0)
+    batches.unchecked = True
+    for _ in range(3):
+        batches.plan(LONE)
+        batches.tell(cast("Any", Pair()), 2)
+        batches.passed(8)
+    assert [sorted(marks) for marks in told] == [[0, 1, 2], [0, 2], [0, 2]]
+    check_readable(captured := batches.capture())
+    assert sorted(captured["streams"]) == [0, 2]
+    said = capsys.readouterr().err
+    assert said.count("elastic:") == 1
+    assert "places of streams are not told" in said
+    assert "stream.state_dict()['places'], of type numpy.ndarray" in said
 
 
 class Large:
