@@ -12,9 +12,9 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NoReturn, Protocol
 
 from torch._utils import ExceptionWrapper
@@ -32,7 +32,8 @@ FORKED_AGAIN = 3
 """Times that a loading process is replaced without so many batches of its place in between:"""
 CALM_BATCHES = 100
 
-Ahead = Callable[[Piece], Iterator[tuple[Piece, Mark | None]]]
+Coming = Iterator[tuple[Piece, Mark | None]]
+Ahead = Callable[[Piece], Coming]
 """The pieces from one on, as far as can be known, in the order in which they will be wanted."""
 
 
@@ -104,7 +105,8 @@ class LoadingProcesses:
     """Loading processes, forked as the training was at once, before it had threads and connections.
 
     When the plan changes, what was loaded ahead and is in the new one, too, is kept: a batch depends on its
-    piece alone. Not of streams, which have to be read in order.
+    piece alone. Of a stream, which is read in order, it is kept if all of it comes next in the new plan: else
+    the stream stands elsewhere, and is opened again.
 
     One that a signal ends is replaced, and its successor is given what it still owed, with the last known
     places of its streams: the batches are the same.
@@ -122,7 +124,7 @@ class LoadingProcesses:
         self._ahead = ahead
         self._is_sticky = source.is_sticky
         self._is_worker = own_run(os.environ) is not None
-        self._coming: Iterator[tuple[Piece, Mark | None]] = iter(())
+        self._coming: Coming = iter(())
         self._has_turned = False
         self._numbers = itertools.count()
         self._asked: dict[Piece, _Request] = {}
@@ -161,7 +163,9 @@ class LoadingProcesses:
 
     def foresee(self, pieces: Iterable[Piece]) -> None:
         """Have each process load one of these after what it was asked for; no streams."""
-        soon = [] if self._is_sticky else list(islice(pieces, len(self._connections)))
+        if self._is_sticky:
+            return
+        soon = list(islice(pieces, len(self._connections)))
         self._skip(self._foreseen.difference(soon))
         for piece in soon:
             if piece not in self._asked:
@@ -173,18 +177,38 @@ class LoadingProcesses:
         atexit.unregister(self.close)
         self._nursery.close()
 
-    def _begin(self, coming: Iterator[tuple[Piece, Mark | None]]) -> None:
+    def _begin(self, coming: Coming) -> None:
         """Make this the plan."""
         soon = list(islice(coming, self._most))
-        kept = set() if self._is_sticky else {each for each, _ in soon}
+        kept = {each for each, _ in soon}
+        if self._is_sticky:
+            later, coming = self._later(coming)
+            kept = self._in_order([each for each, _ in chain(soon, later)])
         self._skip(self._asked.keys() - kept)
-        self._marks.clear()
-        self._untold.clear()
-        self._foreseen.clear()
+        shards = {each.number for each in kept}
+        self._marks = {shard: mark for shard, mark in self._marks.items() if shard in shards}
+        self._untold = {shard: mark for shard, mark in self._untold.items() if shard in shards}
+        self._foreseen = set(self._asked) - {each for each, _ in soon}
         self._coming, self._has_turned = coming, False
         for piece, mark in soon:
             if piece not in self._asked:
                 self._ask_for(piece, mark)
+
+    def _later(self, coming: Coming) -> tuple[list[tuple[Piece, Mark | None]], Coming]:
+        """Of what comes after the next pieces as much as might be asked for already; and all of it."""
+        last = max((each.cursor.step for each in self._asked), default=-1)
+        later: list[tuple[Piece, Mark | None]] = []
+        for each in coming:
+            later.append(each)
+            if each[0].cursor.step > min(last, later[0][0].cursor.step + self._most):
+                break
+        return later, chain(later, coming)
+
+    def _in_order(self, wanted: Sequence[Piece]) -> set[Piece]:
+        """What was asked for of the streams of which it is what is wanted next, in that order."""
+        before, after = _by_shard(self._asked), _by_shard(wanted)
+        same = [asked for shard, asked in before.items() if after.get(shard, [])[: len(asked)] == asked]
+        return {piece for asked in same for piece in asked}
 
     def _skip(self, pieces: Iterable[Piece]) -> None:
         """These are not wanted any more."""
@@ -289,6 +313,13 @@ class LoadingProcesses:
             _tell(f"{error}; this worker ends, and is started again")
             os.kill(os.getpid(), signal.SIGKILL)
         raise error
+
+
+def _by_shard(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
+    shards: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        shards.setdefault(piece.number, []).append(piece)
+    return shards
 
 
 def _tell(line: str) -> None:
