@@ -6,12 +6,12 @@ batches are the same to the bit with any number of loading processes.
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import multiprocessing
 import os
 import signal
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -108,6 +108,8 @@ class LoadingProcesses:
     piece alone. Of a stream, which is read in order, it is kept if all of it comes next in the new plan: else
     the stream stands elsewhere, and is opened again.
 
+    They end with `close`, with the process, and when nobody has this any more.
+
     One that a signal ends is replaced, and its successor is given what it still owed, with the last known
     places of its streams: the batches are the same.
 
@@ -135,7 +137,8 @@ class LoadingProcesses:
         self._ends = [0] * count
         self._batches = [0] * count  # since the last end
         self._nursery = Nursery(lambda parent, number, line: serve(parent, line, source, skipped, number))
-        atexit.register(self.close)  # before multiprocessing's own, which would wait for them
+        self._end = weakref.finalize(self, self._nursery.close)  # a loop may leave us, and never come back
+        self._end.atexit = False  # the nursery has a handler of its own
         self._connections = [self._nursery.start(number) for number in range(count)]
 
     def load(self, piece: Piece) -> Loaded:
@@ -174,8 +177,7 @@ class LoadingProcesses:
 
     def close(self) -> None:
         """End the processes."""
-        atexit.unregister(self.close)
-        self._nursery.close()
+        self._end()
 
     def _begin(self, coming: Coming) -> None:
         """Make this the plan."""

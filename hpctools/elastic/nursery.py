@@ -6,6 +6,7 @@ others of the run wait for. So the training forks one process at once, which onl
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -43,12 +44,14 @@ class Nursery:
     """
 
     def __init__(self, work: Work) -> None:
+        self._owner = os.getpid()
         self._line, theirs = _FORK.Pipe()
         self._process = _FORK.Process(
             target=_nurse, args=(os.getpid(), self._line, theirs, work), name="elastic-nursery"
         )
         self._process.start()
         theirs.close()
+        atexit.register(self.close)  # before multiprocessing's own, which would wait for it
 
     def start(self, number: int) -> Connection:
         """Fork one; returns the line to it, which breaks when it ends.
@@ -84,7 +87,10 @@ class Nursery:
         return code
 
     def close(self) -> None:
-        """End all of them."""
+        """End all of them; in a fork of the training, which has our line, nothing is ended."""
+        atexit.unregister(self.close)
+        if self._line.closed or os.getpid() != self._owner:
+            return
         with contextlib.suppress(OSError):
             self._line.send(("close", 0))
         self._process.join(END_SECONDS)

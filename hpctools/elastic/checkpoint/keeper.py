@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from hpctools.elastic.checkpoint.measure import Grace, Saved, SavesTold
@@ -141,7 +143,9 @@ class Keeper:
         self._put_off: Order | None = None
         self._in_work: Order | None = None  # what is being written is for it
         self._saves_told = SavesTold(desk.tell)
-        self._told_slow = self._told_broken = self._told_no_snapshot = self._is_registered = False
+        self._told_slow = self._told_broken = self._told_no_snapshot = False
+        self._at_exit = partial(_give_up, weakref.ref(self))
+        self._is_registered = False
 
     def begin(self, completed: int = 0) -> Any | None:
         """The state to go on from when no worker has one; None: the training begins from the beginning.
@@ -240,6 +244,8 @@ class Keeper:
 
     def close(self, *, finished: bool) -> None:
         """The worker ends: what is being written is completed, or given up when its node is wanted."""
+        atexit.unregister(self._at_exit)
+        self._is_registered = False
         if self._saver_ is None or not self._saver_.is_busy:
             return
         if not (finished and self._saver_.wait(FINISH_SECONDS)):
@@ -287,7 +293,7 @@ class Keeper:
         if not self._is_registered:
             self._is_registered = True
             # A thread in mid-write at Python's end could take the process down with an error.
-            atexit.register(self.close, finished=False)
+            atexit.register(self._at_exit)  # which keeps neither us nor the model
         self._saver.save(self._capture(), step, why, self._desk.origin, self._describe())
 
     def _take_snapshot(self, step: int) -> None:
@@ -361,3 +367,9 @@ class Keeper:
             reports = Reports(self._on_saved, self._warn, self._fence, self._on_failed)
             self._saver_ = Saver(self._store, self._settings.keep, reports)
         return self._saver_
+
+
+def _give_up(known: weakref.ref[Keeper]) -> None:
+    """Python ends: what is being written is given up."""
+    if (keeper := known()) is not None:
+        keeper.close(finished=False)
