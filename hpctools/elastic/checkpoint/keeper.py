@@ -234,8 +234,9 @@ class Keeper:
         self._given_up.append(given_up)
         self._most_steps = self._last = None
         self._known_step = step
-        if self._desk.saves and self._place:
-            self._roll_backs.note(given_up)
+        if self._place:
+            self._roll_backs.note(given_up, is_ours=self._desk.saves)
+        if self._desk.saves:
             self._begun -= self._settings.every_seconds
 
     def forget(self) -> None:

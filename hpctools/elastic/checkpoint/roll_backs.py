@@ -22,17 +22,22 @@ class RollBacks:
         self._due: list[Abandoned] = []
         self._lock = threading.Lock()
 
-    def note(self, roll_back: Abandoned) -> None:
-        """Before anything is saved after it."""
+    def note(self, roll_back: Abandoned, *, is_ours: bool) -> None:
+        """Before anything is saved after it.
+
+        Args:
+            is_ours: whether this worker saves now, and so notes it at once. The others remember it: who notes
+                it may be lost before it could.
+        """
         self._due.append(roll_back)
-        if (error := self._noted()) is not None:
+        if is_ours and (error := self._noted()) is not None:
             self._warn(
                 f"checkpoints of what was rolled back cannot be marked so: {error}; it is tried again with "
                 "the next save"
             )
 
     def note_rest(self) -> None:
-        """Try again what could not be noted; from any thread."""
+        """Note what is not noted yet, before we save; from any thread."""
         self._noted()
 
     def _noted(self) -> ElasticError | None:

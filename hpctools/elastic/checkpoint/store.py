@@ -218,6 +218,8 @@ def abandoned(store: Store) -> list[Abandoned]:
 
 
 def abandon(store: Store, roll_back: Abandoned) -> None:
-    """Note a roll back, before anything is saved after it."""
-    known: list[dict[str, Any]] = [asdict(each) for each in [*abandoned(store), roll_back]]
-    store.write(ABANDONED, json.dumps(known, indent=1).encode() + b"\n")
+    """Note a roll back, before anything is saved after it; one that is known is not noted again."""
+    known = abandoned(store)
+    if roll_back not in known:
+        told: list[dict[str, Any]] = [asdict(each) for each in [*known, roll_back]]
+        store.write(ABANDONED, json.dumps(told, indent=1).encode() + b"\n")

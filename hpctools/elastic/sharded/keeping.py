@@ -221,9 +221,9 @@ class ShardKeeper:
 
     def _note_roll_back(self) -> None:
         step, self._abandoned = self._abandoned, None
-        if step is not None and self._desk.saves and self._place:
-            origin = self._desk.origin
-            self._roll_backs.note(Abandoned(origin.run, origin.term, origin.generation, step))
+        if step is not None and self._place:
+            of = self._desk.origin
+            self._roll_backs.note(Abandoned(of.run, of.term, of.generation, step), is_ours=self._desk.saves)
 
     # Writing
 

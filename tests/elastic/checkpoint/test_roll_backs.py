@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoint_rig import RUN, Training, assert_is_of, read
+from checkpoint_rig import RUN, Training, assert_is_of, read, write
 from test_keeper import Committing
 
 sys.path.append(str(Path(__file__).parents[1] / "sharded"))
@@ -20,6 +20,7 @@ from hpctools.elastic.checkpoint.folder_store import FolderStore
 from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.settings import Checkpoint
+from hpctools.elastic.checkpoint.store import Abandoned, abandoned
 from hpctools.errors import ElasticError
 
 AFTER = Origin(RUN.run, RUN.term, RUN.generation + 1)
@@ -54,6 +55,42 @@ def test_it_is_noted_with_the_next_save(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(training.desk.of("warning")) == 1
 
 
+def went_back(place: Path, *, saves: bool) -> Training:
+    """A worker that has taken part in a roll back from step 8 to step 4."""
+    training = Training(place, Checkpoint(every_seconds=0))
+    training.desk.saves = saves
+    training.keeper.roll_back(5, 9)
+    training.desk.origin = AFTER
+    training.keeper.settled(4)
+    return training
+
+
+def test_whoever_saves_next_notes_it_when_who_should_have_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 remembered it alone, so that the next start went on from what was given up."""
+    write(tmp_path, 4, 8)
+    with full(monkeypatch):
+        went_back(tmp_path, saves=True)
+        other = went_back(tmp_path, saves=False)
+    assert other.desk.of("warning") == [], "one tells it"
+    other.desk.saves, other.desk.order = True, Order("node is drained")
+    other.go_to(6)
+    assert other.saved() == [6]
+    assert read(tmp_path) == (6, [])
+
+
+def test_it_is_noted_once(tmp_path: Path) -> None:
+    write(tmp_path, 4, 8)
+    went_back(tmp_path, saves=True)
+    assert read(tmp_path) == (4, [])
+    other = went_back(tmp_path, saves=False)
+    other.desk.saves, other.desk.order = True, Order("node is drained")
+    other.go_to(6)
+    assert other.saved() == [6]
+    assert abandoned(FolderStore(tmp_path)) == [Abandoned(AFTER.run, AFTER.term, AFTER.generation, 4)]
+
+
 def test_what_is_completed_during_it_removes_nothing_older(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,4 +117,19 @@ def test_so_it_is_of_a_sharded_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with full(monkeypatch):
         rank.keeper.boundary(4, sound=True)
     rank.save_after(6)
+    assert RankOfOne(str(tmp_path)).keeper.newest() == 6
+
+
+def test_of_a_sharded_model_who_becomes_rank_0_notes_it_too(tmp_path: Path) -> None:
+    rank: Any = RankOfOne(str(tmp_path))
+    for step in (4, 8):
+        rank.save_after(step)
+    other: Any = RankOfOne(str(tmp_path))
+    other.desk.saves = False
+    other.keeper.limit = 5
+    other.keeper.rolled_back(4)
+    other.desk.origin = AFTER
+    other.keeper.boundary(4, sound=True)
+    other.desk.saves = True
+    other.save_after(6)
     assert RankOfOne(str(tmp_path)).keeper.newest() == 6
