@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hpctools.elastic.actions import RollBack
 from hpctools.elastic.checkpoint.selection import candidates
 from hpctools.elastic.checkpoint.settings import S3, Checkpoint, parse, to_json
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.folder import Event, RunFolder
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError
 
@@ -69,7 +70,11 @@ def _path(place: str) -> Path:
 
 
 def meant_by(place: str) -> list[str]:
-    """Where checkpoints may lie that a user means: a run's folder stands for the places that it saved to."""
+    """Where checkpoints may lie that a user means.
+
+    A run's folder stands for the places that it saved to, and then for what it went on from itself, where
+    nothing that it saved since has to be there.
+    """
     if not place.startswith(S3) and (path := _path(place) / RUN_FILE).is_file():
         return _saved_to(RunFolder(path.parent))
     return [place] if place else []
@@ -163,6 +168,24 @@ def _path_meant(text: str, runs: Path) -> Path:
 
 def _saved_to(folder: RunFolder) -> list[str]:
     """Where a run's settings say, and where its workers said last (their program may have its own)."""
-    said = [str(event.detail.get("where", "")) for event in folder.events() if event.event == "saved"]
+    events = list(folder.events())
+    said = [str(event.detail.get("where", "")) for event in events if event.event == "saved"]
     places = [place_of(folder, settings_of(folder.spec(), None)), *(each.rpartition("/")[0] for each in said)]
-    return list(dict.fromkeys([*places[-1:], *places[:1]]))
+    return list(dict.fromkeys([*places[-1:], *places[:1], *_gone_on_from(events)]))
+
+
+def _gone_on_from(events: Sequence[Event]) -> list[str]:
+    """The checkpoints that its workers began from, the last one first, back to a save that has to be there.
+
+    Older ones must not take the place of that save where it is not to be seen. One before a roll back may be
+    void, and need not be.
+    """
+    found, went_back = [], False
+    for each in reversed(events):
+        if each.event == "resumed":
+            found.append(str(each.detail.get("where", "")))
+        elif each.event == "action" and each.detail.get("action") == RollBack.__name__:
+            went_back = True
+        elif each.event == "saved" and not each.detail.get("rolled_back") and not went_back:
+            break
+    return [each for each in found if each]
