@@ -8,6 +8,8 @@ from collections.abc import Callable
 from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon
 from hpctools.errors import ElasticError
 
+NOTE_SECONDS = 3.0
+
 
 class RollBacks:
     """One worker's notes of what was given up, so that nobody begins again with it.
@@ -23,22 +25,33 @@ class RollBacks:
         self._lock = threading.Lock()
 
     def note(self, roll_back: Abandoned, *, is_ours: bool) -> None:
-        """Before anything is saved after it.
+        """Before anything is saved after it; storage that hangs holds the training up for a few seconds.
 
         Args:
             is_ours: whether this worker saves now, and so notes it at once. The others remember it: who notes
                 it may be lost before it could.
         """
         self._due.append(roll_back)
-        if is_ours and (error := self._noted()) is not None:
-            self._warn(
-                f"checkpoints of what was rolled back cannot be marked so: {error}; it is tried again with "
-                "the next save"
-            )
+        if is_ours:
+            thread = threading.Thread(target=self._note_first, name="elastic-roll-back", daemon=True)
+            thread.start()
+            thread.join(NOTE_SECONDS)
+            if thread.is_alive():
+                self._warn(
+                    "checkpoints of what was rolled back are not marked so yet: storage has not answered in "
+                    f"{NOTE_SECONDS:g} s; the training goes on, and nothing is saved before they are"
+                )
 
     def note_rest(self) -> None:
         """Note what is not noted yet, before we save; from any thread."""
         self._noted()
+
+    def _note_first(self) -> None:
+        if (error := self._noted()) is not None:
+            self._warn(
+                f"checkpoints of what was rolled back cannot be marked so: {error}; it is tried again with "
+                "the next save"
+            )
 
     def _noted(self) -> ElasticError | None:
         with self._lock:

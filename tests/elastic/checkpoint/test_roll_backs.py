@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "sharded"))
 
 from shard_parts import RankOfOne
 
+from hpctools.elastic.checkpoint import roll_backs
 from hpctools.elastic.checkpoint.folder_store import FolderStore
 from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
@@ -89,6 +91,37 @@ def test_it_is_noted_once(tmp_path: Path) -> None:
     other.go_to(6)
     assert other.saved() == [6]
     assert abandoned(FolderStore(tmp_path)) == [Abandoned(AFTER.run, AFTER.term, AFTER.generation, 4)]
+
+
+class Hanging:
+    """Storage that answers nobody who writes a small file until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.released = threading.Event()
+        self._write = FolderStore.write
+        monkeypatch.setattr(FolderStore, "write", lambda *args: self(*args))
+        monkeypatch.setattr(roll_backs, "NOTE_SECONDS", 0.01)
+
+    def __call__(self, store: FolderStore, name: str, data: bytes) -> None:
+        assert self.released.wait(30)
+        self._write(store, name, data)
+
+
+def test_storage_that_hangs_does_not_stop_the_training_and_nothing_is_saved_before_it_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 4, 8)
+    hanging = Hanging(monkeypatch)
+    training = went_back(tmp_path, saves=True)
+    (said,) = training.desk.of("warning")
+    assert "not marked so yet: storage has not answered in 0.01 s" in said["message"]
+    training.desk.order = Order("node is drained", urgent=False)
+    training.go_to(6)
+    assert not training.keeper._saver.wait(0.0)
+    assert read(tmp_path) == (8, [])
+    hanging.released.set()
+    assert training.saved() == [6]
+    assert read(tmp_path) == (6, [])
 
 
 def test_what_is_completed_during_it_removes_nothing_older(
