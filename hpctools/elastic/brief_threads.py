@@ -39,7 +39,7 @@ class BriefThreads(ThreadPoolExecutor):
 
         def act() -> None:
             try:
-                _resolve(future, lambda: fn(*args, **kwargs))
+                resolve(future, lambda: fn(*args, **kwargs))
             finally:
                 self._at_work.discard(current_thread())
 
@@ -62,7 +62,8 @@ class BriefThreads(ThreadPoolExecutor):
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _resolve(future: Future[Result], work: Callable[[], Result]) -> None:
+def resolve(future: Future[Result], work: Callable[[], Result]) -> None:
+    """Do the work, and have the future tell what came of it; nothing where that was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     try:

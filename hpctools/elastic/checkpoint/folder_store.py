@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from hpctools.elastic.checkpoint.store import (
     encode_part,
     name_of,
     part_remedy,
+    proceed,
     step_of,
 )
 from hpctools.errors import ElasticError
@@ -70,7 +71,9 @@ class FolderStore:
             self._make(folder)
         return Stage(step, label, folder)
 
-    def add(self, stage: Stage, part: int, files: Mapping[str, FileRecord]) -> None:
+    def add(
+        self, stage: Stage, part: int, files: Mapping[str, FileRecord], go_on: Callable[[], None] = proceed
+    ) -> None:
         """The files lie where they belong; note which they are."""
         with self._telling("write"):
             for name in files:

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,16 +27,19 @@ from hpctools.elastic.checkpoint.store import (
     encode_part,
     name_of,
     part_remedy,
+    proceed,
     step_of,
 )
 from hpctools.errors import ElasticError
 
 try:
     import boto3
-    from boto3.exceptions import Boto3Error, S3UploadFailedError
+    from boto3.exceptions import Boto3Error
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+    from hpctools.elastic.checkpoint.uploads import upload
 except ImportError as missing:
     raise ElasticError(
         f"checkpoints in {S3} need boto3: {missing}", "pip install boto3, or give a folder"
@@ -114,13 +117,14 @@ class S3Store:
             self._using.enter_context(_in_use(folder))
             return Stage(step, label, folder)
 
-    def add(self, stage: Stage, part: int, files: Mapping[str, FileRecord]) -> None:
+    def add(
+        self, stage: Stage, part: int, files: Mapping[str, FileRecord], go_on: Callable[[], None] = proceed
+    ) -> None:
         """Upload them, in parts when they are large."""
         name = name_of(stage.step, stage.label)
+        paths = {f"{self._prefix}{name}/{each}": stage.folder / each for each in files}
         with self._telling("write"):
-            for each in files:
-                target = self._object(f"{name}/{each}")
-                self._client.upload_file(str(stage.folder / each), *target.values(), Config=self._transfer)
+            upload(self._client, self._transfer, self._bucket, paths, go_on)
         self.write(f"{name}/{_part(part)}", encode_part(files))
 
     def gathered(self, stage: Stage, parts: int) -> dict[str, FileRecord]:
@@ -304,11 +308,11 @@ def _is_old(moment: datetime) -> bool:
 
 
 def _is_refused(error: Exception) -> bool:
-    """Whether other credentials may help; of an upload that failed the answer is not told."""
+    """Whether other credentials may help."""
     answer = getattr(error, "response", None)  # of a line that broke: None, or bytes
     told: Any = answer if isinstance(answer, Mapping) else {}
     status = told.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status in REFUSED or isinstance(error, (NoCredentialsError, S3UploadFailedError))
+    return status in REFUSED or isinstance(error, NoCredentialsError)
 
 
 def _code(error: ClientError) -> str:

@@ -169,7 +169,7 @@ class Saver:
             files = write_state(
                 stage.folder, self._copy.tensors, self._copy.skeleton, lambda: self._go_on(None)
             )
-            store.add(stage, 0, files)
+            store.add(stage, 0, files, lambda: self._go_on(None))
             self._go_on(origin)
             manifest = Manifest(
                 job.step,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -99,8 +99,14 @@ class Store(Protocol):
         """Make room for a new checkpoint; every writer of the same checkpoint gives the same label."""
         ...
 
-    def add(self, stage: Stage, part: int, files: Mapping[str, FileRecord]) -> None:
-        """Writer number `part` has written its files into the stage's folder."""
+    def add(
+        self, stage: Stage, part: int, files: Mapping[str, FileRecord], go_on: Callable[[], None] = ...
+    ) -> None:
+        """Writer number `part` has written its files into the stage's folder.
+
+        Args:
+            go_on: called again and again where that takes long; what it raises ends it, and is raised.
+        """
         ...
 
     def gathered(self, stage: Stage, parts: int) -> dict[str, FileRecord]:
@@ -155,6 +161,10 @@ class Store(Protocol):
             Uncleaned: the place can be used, and something in it not be removed.
         """
         ...
+
+
+def proceed() -> None:
+    """Nobody wants what is done to be given up."""
 
 
 def open_store(place: str) -> Store:

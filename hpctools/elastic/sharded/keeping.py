@@ -326,7 +326,7 @@ class ShardKeeper:
             files = part_files.write_parts(folder, moment.rank, copied.parts, copied.tensors, go_on)
             if moment.rank == 0 and copied.plain is not None:
                 files |= part_files.write_plain(folder, copied.plain)
-            self._store.add(stage, moment.rank, files)
+            self._store.add(stage, moment.rank, files, go_on)
         except Exception:
             part_files.drop(folder, moment.rank)
             raise
