@@ -42,18 +42,12 @@ class Holding:
         return False
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
-    with serving() as server:
-        yield server
-
-
 @pytest.fixture
-def held(running: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Holding]:
+def held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Holding]:
     monkeypatch.setattr(s3_store.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
-    with bucket_of(running, monkeypatch):
-        held = Holding(running)
+    with serving() as server, bucket_of(server, monkeypatch):
+        held = Holding(server)
         yield held
         held.released.set()
 
