@@ -210,16 +210,26 @@ class NodeRanks:
         # What it did since the last look: it may have done all of its steps since then.
         counts = {rank.local: ranks.ranks[rank.local].counts()}
         self._say_to("ranks", of="counted", generation=generation, counts=counts)
-        by_itself = rank.code == 0 and not (rank.told or self._committed)
-        if (rank.code == -signal.SIGTERM or by_itself) and not ranks.ending:
+        if self._may_be_slurms(rank) and not ranks.ending:
             self._spawn(self._tell_end_after_news(ranks, rank))
         else:
             self._tell_end(generation, rank)
 
+    def _may_be_slurms(self, rank: Ended) -> bool:
+        """Whether it may have ended by a SIGTERM of Slurm's: a handler ends with whatever code it likes.
+
+        Until it is known why our job got one, each bad end may be due to it.
+        """
+        if rank.code == 0:
+            return not (rank.told or self._committed)
+        is_asked = self._news is not None and not self._news.done()
+        return is_asked or rank.code in (-signal.SIGTERM, 128 + signal.SIGTERM)
+
     async def _tell_end_after_news(self, ranks: Ranks, rank: Ended) -> None:
         """Slurm sends SIGTERM to all of a job that ends: then we are about to hear that we go, too.
 
-        A handler of the script's own may save and end well: the training is not done for that.
+        A handler of the script's own may save and end, well or not: the training is not done for that, nor
+        has it crashed.
         """
         await asyncio.sleep(TERM_NEWS_SECONDS)
         if self._news is not None:

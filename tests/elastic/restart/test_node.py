@@ -197,6 +197,44 @@ def test_a_script_that_saves_at_slurms_sigterm_and_ends_well_has_not_finished(tm
     assert ended["code"] == -signal.SIGTERM
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("code", [1, 128 + signal.SIGTERM])
+def test_a_script_that_saves_at_slurms_sigterm_and_ends_badly_has_not_crashed(
+    code: int, is_asked: bool, tmp_path: Path
+) -> None:
+    """Its handler ends with a code of its own: Lightning's with 143, others with 1."""
+    said: list[dict[str, Any]] = []
+    ready = tmp_path / "ready"
+    saves = (
+        f"import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit({code})); "
+        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
+    )
+    spec = replace(sleeping(tmp_path), command=(sys.executable, "-c", saves))
+
+    async def run() -> None:
+        node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
+        node.obey({**BEGIN, **COUNTS})
+        await until(ready.exists)
+        news = asyncio.get_running_loop().create_future()
+        if is_asked:
+            node.expect_news(news)
+        assert node._ranks is not None
+        node._ranks.alive[0].signal(signal.SIGTERM)
+        await until(lambda: node._ranks is not None and not node._ranks.alive)
+        if code == 1 and not is_asked:  # nothing tells that from a crash
+            assert [each["code"] for each in said if each["of"] == "ended"] == [1]
+        else:
+            assert [each for each in said if each["of"] == "ended"] == []
+            node.expect_news(news)
+        news.set_result(None)
+        await until(lambda: any(each["of"] == "ended" for each in said))
+        await node.stop(0.0)
+
+    asyncio.run(run())
+    (ended,) = [each for each in said if each["of"] == "ended"]
+    assert ended["code"] == (code if code == 1 and not is_asked else -signal.SIGTERM)
+
+
 def two_generations(
     tmp_path: Path, meanwhile: Callable[[NodeRanks], None], enough: Callable[[list[tuple[int, str]]], bool]
 ) -> list[tuple[int, str]]:
