@@ -71,7 +71,7 @@ class Agent:
         shows = place.is_baseline and place.index == 0
         rules = log_rules_of(self._spec)
         self._listener = Listener(rules, self._line.say) if rules else None
-        post = Post(folder, self._spec, place.name, self._line.say, shows, self._listener)
+        post = Post(folder, self._spec, place.name, self._line.say, shows, self._listener, self._leave)
         self._workers: NodeRanks | Workers = (
             NodeRanks(post) if self._spec.mode == "restart" else Workers(post)
         )

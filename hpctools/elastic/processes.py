@@ -117,6 +117,7 @@ class Post:
         shows_output: whether the first process's standard output is the job's; the others' goes to the run's
             logs.
         listener: for the policy's log rules; None without any.
+        leave: has the node leave the run, for a reason as agents tell it; called at most once.
     """
 
     folder: RunFolder
@@ -125,6 +126,7 @@ class Post:
     say: Callable[..., None]
     shows_output: bool = False
     listener: Listener | None = None
+    leave: Callable[[str], None] = lambda reason: None
 
     def warn(self, message: str) -> None:
         """Something that a person should know: for the run's events."""

@@ -28,6 +28,7 @@ class NodeRanks:
     def __init__(self, post: Post) -> None:
         self._spec = post.spec
         self._say_to = post.say
+        self._warn, self._give_up_node = post.warn, post.leave
         self._output = Output(post.folder, post.agent, post.shows_output, post.warn, post.listener)
         self._ranks: Ranks | None = None
         self._held: list[Mapping[str, Any]] | None = None  # orders since one to begin came too early
@@ -142,7 +143,11 @@ class NodeRanks:
                 self._end_frozen(self._ranks)
 
     async def stop(self, seconds: float) -> None:
-        """End what still runs, and begin nothing any more."""
+        """End what still runs, and begin nothing any more.
+
+        Args:
+            seconds: between SIGTERM and SIGKILL. What does not end by that is waited for half a minute.
+        """
         self._leaving = True
         if self._ranks is not None:
             await self._ranks.end(seconds)
@@ -210,10 +215,25 @@ class NodeRanks:
         # What it did since the last look: it may have done all of its steps since then.
         counts = {rank.local: ranks.ranks[rank.local].counts()}
         self._say_to("ranks", of="counted", generation=generation, counts=counts)
+        if rank.hangs:
+            self._leave_with(ranks.ranks[rank.local].pid, rank.local)
         if self._may_be_slurms(rank) and not ranks.ending:
             self._spawn(self._tell_end_after_news(ranks, rank))
         else:
             self._tell_end(generation, rank)
+
+    def _leave_with(self, pid: int, local: int) -> None:
+        """A process that hangs has its GPU, and its memory: nothing else is begun here.
+
+        That is told before the rank's end: the next generation may begin with that.
+        """
+        self._warn(
+            f"process {pid} (rank {local} of this node) cannot be killed: it hangs in the kernel, on a GPU "
+            "that is gone or storage that does not answer, say; the node leaves the run, which goes on "
+            "without it; have an administrator drain the node and reboot it"
+        )
+        if not self._leaving:
+            self._give_up_node("departed")
 
     def _may_be_slurms(self, rank: Ended) -> bool:
         """Whether it may have ended by a SIGTERM of Slurm's: a handler ends with whatever code it likes.

@@ -33,6 +33,8 @@ from hpctools.slurm import run
 
 LAST_WORDS_SECONDS = 1.0
 NOTED_SECONDS = 0.02
+# After SIGKILL. Giving back the memory of a large rank takes the kernel some seconds, also when it is well.
+UNKILLABLE_SECONDS = 30.0
 SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 
 
@@ -46,6 +48,7 @@ class Ended:
         said: its last lines, oldest first.
         at: when, seconds of the monotonic clock.
         ours: whether we had ended it because we were told to.
+        hangs: whether SIGKILL has not ended it: it will never run its own code again, and has what it holds.
     """
 
     local: int
@@ -54,6 +57,7 @@ class Ended:
     said: tuple[str, ...] = ()
     at: float = field(default_factory=time.monotonic)
     ours: bool = False
+    hangs: bool = False
 
 
 @dataclass
@@ -65,6 +69,7 @@ class LocalRank:
         pid: also its process group; 0 when it could not be started.
         calls, told: as last read from the slot.
         told_to_end: whether it still ran when we were told to end it.
+        watching: waits for its end; None before it is started.
         ended: how; None while it runs.
     """
 
@@ -76,6 +81,7 @@ class LocalRank:
     calls: int = 0
     told: int = 0
     told_to_end: bool = False
+    watching: asyncio.Task[None] | None = None
     ended: Ended | None = None
 
     def counts(self) -> tuple[int, int]:
@@ -120,7 +126,6 @@ class Ranks:
         self._spec = spec
         self._output = output
         self._on_end = on_end
-        self._watching: set[asyncio.Task[None]] = set()
         self._folder = SlotFolder()
 
     def start(self) -> None:
@@ -137,9 +142,7 @@ class Ranks:
                 rank.words.close()
                 rank.words.tail.append(str(error))
                 wait = _not_started
-            task = asyncio.ensure_future(self._watch(rank, wait))
-            self._watching.add(task)
-            task.add_done_callback(self._watching.discard)
+            rank.watching = asyncio.ensure_future(self._watch(rank, wait))
 
     def _make_room(self) -> None:
         """A slot for each, and pipes for what it says; where one is not to be had, nothing is left open."""
@@ -187,7 +190,10 @@ class Ranks:
             rank.slot.withdraw()
 
     async def end(self, seconds: float) -> None:
-        """SIGTERM; SIGKILL after so many seconds, or at once to a script that has no handler for it."""
+        """SIGTERM; SIGKILL after so many seconds, or at once to a script that has no handler for it.
+
+        A rank that still is there half a minute later is given up: see `Ended.hangs`.
+        """
         self.ending = True
         self._note_stop(time.monotonic())
         for rank in self.alive:
@@ -206,7 +212,9 @@ class Ranks:
                     rank.signal(signal.SIGKILL)
         for rank in self.alive:
             rank.signal(signal.SIGKILL)
-        await self._ended_within(None)
+        await self._ended_within(UNKILLABLE_SECONDS)
+        for rank in self.alive:
+            self._give_up(rank)
 
     def frozen(self) -> list[LocalRank]:
         """Ranks that somebody has stopped (SIGSTOP): the others wait for them in vain."""
@@ -221,9 +229,24 @@ class Ranks:
     def _note_stop(self, at: float) -> None:
         self.stopped = at if self.stopped is None else min(self.stopped, at)
 
-    async def _ended_within(self, seconds: float | None) -> None:
-        if self._watching:
-            await asyncio.wait(self._watching, timeout=seconds)
+    async def _ended_within(self, seconds: float) -> None:
+        watching = [rank.watching for rank in self.alive if rank.watching is not None]
+        if watching:
+            await asyncio.wait(watching, timeout=seconds)
+
+    def _give_up(self, rank: LocalRank) -> None:
+        """It hangs in the kernel: what is ordered next would wait for it without end.
+
+        Whenever it does end, a thread of `in_own_thread` takes its exit code, and nobody is told of it.
+        """
+        if rank.watching is not None:
+            rank.watching.cancel()
+        rank.words.close()
+        _, told = rank.counts()
+        said = (*rank.words.tail, f"process {rank.pid} cannot be killed: it hangs in the kernel")
+        rank.ended = Ended(rank.local, -signal.SIGKILL, told, said, ours=rank.told_to_end, hangs=True)
+        self._note_stop(rank.ended.at)
+        self._on_end(self, rank.ended)
 
     def _start(self, rank: LocalRank) -> tuple[int, Callable[[], int]]:
         files = (self._folder.path / str(rank.local), self._error_file(rank))
