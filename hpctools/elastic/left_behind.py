@@ -28,13 +28,23 @@ class Process:
     """One that runs.
 
     Attributes:
+        group: the id of its process group, which signals are sent to (killpg(3)).
         session: the id of its session (setsid(2)); each worker of an agent has one.
         started: ticks since the machine's start; with the id it names one process for good.
     """
 
     pid: int
+    group: int
     session: int
     started: int
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        with contextlib.suppress(OSError):
+            now = _process(self.pid)
+            return now is not None and now.started == self.started
+        return False
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,7 @@ def end_left_behind(mark: Mark, seconds: float = END_SECONDS) -> list[Process]:
     """
     deadline, found = time.monotonic() + seconds, {}
     while True:
-        new, alive = _marked(mark), _own()
+        new, alive = _marked(mark), own_processes()
         found.update(dict.fromkeys(new))
         for each in new:
             _kill(each)
@@ -92,12 +102,12 @@ def end_left_behind(mark: Mark, seconds: float = END_SECONDS) -> list[Process]:
 
 def _marked(mark: Mark) -> list[Process]:
     """What is in a session of which a process has the mark. Our own session is the job's, and no worker's."""
-    others = [each for each in _own() if each.session not in (0, os.getsid(0))]
+    others = [each for each in own_processes() if each.session not in (0, os.getsid(0))]
     sessions = {each.session for each in others if mark.is_on(each.pid)}
     return [each for each in others if each.session in sessions]
 
 
-def _own() -> list[Process]:
+def own_processes() -> list[Process]:
     """Our user's processes that have not ended."""
     found = []
     for folder in PROC.iterdir():
@@ -112,10 +122,10 @@ def _process(pid: int) -> Process | None:
     """By its line in proc(5); None: it has ended, and its parent has not asked yet."""
     # Bytes: a process's name may be cut inside a letter.
     fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-    return None if fields[0] in (b"Z", b"X") else Process(pid, int(fields[3]), int(fields[19]))
+    return None if fields[0] in (b"Z", b"X") else Process(pid, *map(int, (fields[2], fields[3], fields[19])))
 
 
 def _kill(process: Process) -> None:
     with contextlib.suppress(OSError):
-        if _process(process.pid) == process:
+        if process.runs:
             os.kill(process.pid, signal.SIGKILL)

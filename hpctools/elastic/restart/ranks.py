@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpctools.elastic.left_behind import Process
 from hpctools.elastic.printed import Printed
 from hpctools.elastic.processes import (
     LINE_CHARACTERS,
@@ -24,6 +25,7 @@ from hpctools.elastic.processes import (
 from hpctools.elastic.restart import bound
 from hpctools.elastic.restart.environment import Begin, rank_environment
 from hpctools.elastic.restart.events import Slot
+from hpctools.elastic.restart.handlers import handlers_behind
 from hpctools.elastic.restart.memory import SlotFolder
 from hpctools.elastic.restart.output import Output
 from hpctools.elastic.spec import RunSpec
@@ -35,7 +37,6 @@ LAST_WORDS_SECONDS = 1.0
 NOTED_SECONDS = 0.02
 # After SIGKILL. Giving back the memory of a large rank takes the kernel some seconds, also when it is well.
 UNKILLABLE_SECONDS = 30.0
-SIGTERM_BIT = 1 << (signal.SIGTERM - 1)
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class LocalRank:
         pid: also its process group; 0 when it could not be started.
         calls, told: as last read from the slot.
         told_to_end: whether it still ran when we were told to end it.
+        behind: if it had no handler for SIGTERM when we were told to end it, those of its group that had.
         watching: waits for its end; None before it is started.
         ended: how; None while it runs.
     """
@@ -81,6 +83,7 @@ class LocalRank:
     calls: int = 0
     told: int = 0
     told_to_end: bool = False
+    behind: Sequence[Process] = ()
     watching: asyncio.Task[None] | None = None
     ended: Ended | None = None
 
@@ -192,16 +195,19 @@ class Ranks:
     async def end(self, seconds: float) -> None:
         """SIGTERM; SIGKILL after so many seconds, or at once to a script that has no handler for it.
 
+        A script behind a wrapper has the time for its handler also when the wrapper has ended.
         A rank that still is there half a minute later is given up: see `Ended.hangs`.
         """
         self.ending = True
         self._note_stop(time.monotonic())
+        behind = handlers_behind([rank.pid for rank in self.alive if rank.pid])
         for rank in self.alive:
             # We may not have been told of its end yet: neither of its own, nor of that which we made before.
             rank.told_to_end = rank.told_to_end or not _has_ended(rank.pid)
             rank.slot.forget_term()
+            rank.behind = behind.get(rank.pid, ())
             rank.signal(signal.SIGTERM)
-            if not _handles_term(rank.pid):
+            if rank.pid in behind and not rank.behind:
                 rank.signal(signal.SIGKILL)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -268,6 +274,8 @@ class Ranks:
     async def _watch(self, rank: LocalRank, wait: Callable[[], int]) -> None:
         ended: list[float] = []
         code = await in_own_thread(lambda: _noting(wait, ended))
+        while any(process.runs for process in rank.behind):  # until `end` ends them
+            await asyncio.sleep(NOTED_SECONDS)
         await rank.words.spoken(LAST_WORDS_SECONDS)
         # Processes that it has left behind would write beside the next generation's.
         rank.signal(signal.SIGKILL)
@@ -307,12 +315,3 @@ def _recorded_error(path: Path) -> tuple[str, ...]:
         # would cut us off from it.
         return (str(message["message"] if isinstance(message, Mapping) else message)[:LINE_CHARACTERS],)
     return ()
-
-
-def _handles_term(pid: int) -> bool:
-    """Whether a process has a handler of its own for SIGTERM (proc(5), SigCgt)."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
-            if line.startswith("SigCgt:"):
-                return bool(int(line.split()[1], 16) & SIGTERM_BIT)
-    return False
