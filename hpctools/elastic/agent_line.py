@@ -46,7 +46,8 @@ class AgentLine:
     Args:
         run: the run's id.
         hello: who we are and what runs here.
-        obey: called with every message.
+        obey: called with every message; while nobody coordinates, with the generation that was published, as
+            if somebody had told it (`passed` of restart mode).
         life: what each sign of life carries.
         trains: whether workers here compute, which is a reason to look for the coordinator for longer.
 
@@ -107,6 +108,8 @@ class AgentLine:
             status, ending, address = await in_own_thread(self._read)  # one that hangs is not read again
             wanted = ending is not None and (not self._trains() or loop.time() - began > ENDING_SECONDS)
             self._check_not_over(status, wanted=wanted)
+            if status is not None:  # ranks of one before would write beside its ranks
+                self._obey({"kind": "ranks", "do": "passed", "generation": status.generation})
             needed = loop.time() if self._trains() else needed
             if address is not None:
                 streams = await self._reached(address)

@@ -115,7 +115,9 @@ class NodeRanks:
     def obey(self, message: Mapping[str, Any]) -> None:
         """Carry out an order; one for another generation is out of date."""
         what, generation = message["do"], int(message["generation"])
-        if self._held is not None:
+        if what == "passed":
+            self._end_before(generation)
+        elif self._held is not None:
             self._held.append(message)
         elif what == "offer":
             self._offer(generation)
@@ -126,6 +128,11 @@ class NodeRanks:
             self._begin(Begin.of(message))
         elif self._ranks is not None and self._ranks.begin.generation == generation:
             self._order(self._ranks, message)
+
+    def _end_before(self, generation: int) -> None:
+        """Whoever coordinates does without us: our ranks would write the same checkpoints as that one's."""
+        if self._ranks is not None and self._ranks.begin.generation < generation:
+            self._end(0.0)
 
     async def _clear(self, former: Ranks) -> None:
         """We were taken for lost, and have come back: the ranks that we had end before others begin."""
