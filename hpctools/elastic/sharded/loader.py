@@ -27,7 +27,7 @@ from hpctools.elastic.parameters import Parameters
 from hpctools.elastic.passes import OPTIMIZER
 from hpctools.elastic.reduction import Share, in_turn, neighbours
 from hpctools.elastic.sampling import Cursor, Sampling, StreamSampling
-from hpctools.elastic.session import Runner
+from hpctools.elastic.session import Runner, Session
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step, passes_of
 from hpctools.elastic.sharded.in_order import InOrder, check_optimizer, clip_in_order
 from hpctools.elastic.sharded.keeping import ShardKeeper
@@ -153,7 +153,7 @@ class ShardedLoader(Loader):
             build,
             self._sampling.seed,  # numpy's as Python's
             device,
-            self._run,
+            partial(_run, self._session),  # not us: torch keeps who does collectives, and whom it holds
             workers_per_node=1 if spec is None else spec.workers_per_node,
             folder=None if self._folder is None else self._folder.path,
             saved=self._shard_keeper,
@@ -313,13 +313,6 @@ class ShardedLoader(Loader):
         """Become what another worker captured, or was `saved`: that may lack what we have."""
         self._become(state, saved=saved)
 
-    def _run(self, work: Callable[[Group], None]) -> bool:
-        def done(group: Group) -> bool:
-            work(group)
-            return True
-
-        return self._session.collective(done) is not None
-
     def _group_broke_between_steps(self) -> bool:
         """Whether collectives failed after the gradients were complete: the weights may be wrong then."""
         group = self._shards.group
@@ -384,6 +377,16 @@ class ShardedLoader(Loader):
         """Of all workers' gradients; the first one tells it."""
         norm = self._sharded_sum.norm
         return None if norm is None or self.rank != 0 else partial(float, norm)
+
+
+def _run(session: Session, work: Callable[[Group], None]) -> bool:
+    """Do a collective in the group's thread; False: we were called away."""
+
+    def done(group: Group) -> bool:
+        work(group)
+        return True
+
+    return session.collective(done) is not None
 
 
 def _somebody_goes(old: Group | None, new: Group | None) -> bool:
