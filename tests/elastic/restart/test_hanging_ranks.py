@@ -17,6 +17,9 @@ from hpctools.elastic.agent_place import Place
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.processes import Post
 from hpctools.elastic.restart import ranks
+from hpctools.elastic.restart.effects import Charged, Release
+from hpctools.elastic.restart.generations import Generations
+from hpctools.elastic.restart.limits import Limits
 from hpctools.elastic.restart.node import NodeRanks
 from hpctools.elastic.spec import RunSpec
 from hpctools.testing.slurm import FakeSlurm
@@ -109,6 +112,23 @@ def test_an_agent_that_ends_waits_for_a_rank_that_cannot_be_killed_no_longer_tha
     made = asyncio.run(run())
     assert [each["code"] for each in made.told("ended")] == [KILLED]
     assert made.told("leaving") == [], "it goes already"
+
+
+def test_the_next_generation_is_begun_without_that_node_and_no_crash_is_charged() -> None:
+    machine = Generations(Limits(sizes=(1, 2)))
+    for place, agent in enumerate(("b0", "r7")):
+        machine.joined(agent, (place,), 100.0)
+    machine.offered("b0", 1, "h", 1, 100.0)
+    for agent in ("b0", "r7"):
+        machine.began(agent, 1, 100.0)
+    machine.ended("b0", 1, 0, 1, 0, ["connection lost"], 110.0)  # since the other hangs
+    assert machine.phase == "ending"
+    machine.leaving("r7", 170.0, 143.0)
+    machine.ended("r7", 1, 0, KILLED, 0, ["process 1 cannot be killed"], 143.0, ours=True)
+    assert machine.members == ("b0",)
+    assert machine.generation == 2
+    assert Release("r7") in machine.effects
+    assert not any(isinstance(each, Charged) for each in machine.effects)
 
 
 @pytest.mark.parametrize("role", ["baseline", "replica"])
