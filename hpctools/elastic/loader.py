@@ -233,10 +233,10 @@ class Loader(Held):
                 all streams are empty; a loading process has ended by itself, or was killed again and again.
             SystemExit: this worker's part has ended.
         """
-        known = self._passes.counted
-        epoch = self._passes.begin()
+        known, epoch = self._passes.counted, self._passes.begin()
         self._batches.check_pass(epoch, known)
-        yield from self._passes.within(self._pass(epoch))
+        with self._passes.within():
+            yield from self._pass(epoch)
         self._passes.end(epoch, goes_back=self._keeper is not None or not self._session.is_lone)
 
     def _pass(self, epoch: int) -> Iterator[Any]:
@@ -303,12 +303,12 @@ class Loader(Held):
         return self._sum.device
 
     def _progress(self) -> Mapping[str, Any]:
-        total = {"total_steps": self.total_steps, "between": self._passes.between}
+        told = {"total_steps": self.total_steps, "between": self._passes.between}
         if not self._entered or self.step == 0:
-            return total
+            return told
         counts = {"step": self.step, "loss": self.loss, "samples": self._samples_done}
         in_steps = self._metrics.take_steps(leads=self.rank == 0)
-        return {**total, **counts, "metrics": self._metrics.take(), "in_steps": in_steps}
+        return {**told, **counts, "metrics": self._metrics.take(), "in_steps": in_steps}
 
     # One step
 

@@ -80,11 +80,12 @@ class Passes:
         self.counted = max(self.counted, number)
         return number
 
-    def within(self, fed: Iterator[Any]) -> Iterator[Any]:
-        """What a pass feeds, to its end or until the loop leaves it."""
+    @contextlib.contextmanager
+    def within(self) -> Iterator[None]:
+        """While a pass feeds the loop, to its end or until the loop leaves it."""
         self.between = False
         try:
-            yield from fed
+            yield
         finally:
             self.between = True
 
