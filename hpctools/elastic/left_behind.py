@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,12 @@ class Process:
             now = _process(self.pid)
             return now is not None and now.started == self.started
         return False
+
+    def kill(self) -> None:
+        """End it, and nobody who has its number by now."""
+        with contextlib.suppress(OSError):
+            if self.runs:
+                os.kill(self.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -89,12 +95,24 @@ def end_left_behind(mark: Mark, seconds: float = END_SECONDS) -> list[Process]:
 
     SIGKILL: whoever trained with them has given them up. Waits for their end, but not longer than `seconds`.
     """
-    deadline, found = time.monotonic() + seconds, {}
+    return _end(lambda: _marked(mark), seconds)
+
+
+def end_rest_of_session(leader: int, seconds: float = END_SECONDS) -> list[Process]:
+    """End what a session's leader has left behind when it ended, in whichever group; returns what was found.
+
+    A shell's `set -m`, `timeout` and others give what they start a group of its own.
+    """
+    return _end(lambda: [each for each in own_processes() if each.session == leader != each.pid], seconds)
+
+
+def _end(find: Callable[[], list[Process]], seconds: float) -> list[Process]:
+    deadline, found = time.monotonic() + seconds, dict[Process, None]()
     while True:
-        new, alive = _marked(mark), own_processes()
+        new, alive = find(), own_processes()
         found.update(dict.fromkeys(new))
         for each in new:
-            _kill(each)
+            each.kill()
         if time.monotonic() > deadline or not (new or set(alive) & set(found)):
             return list(found)
         time.sleep(LOOK_SECONDS)
@@ -123,9 +141,3 @@ def _process(pid: int) -> Process | None:
     # Bytes: a process's name may be cut inside a letter.
     fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     return None if fields[0] in (b"Z", b"X") else Process(pid, *map(int, (fields[2], fields[3], fields[19])))
-
-
-def _kill(process: Process) -> None:
-    with contextlib.suppress(OSError):
-        if process.runs:
-            os.kill(process.pid, signal.SIGKILL)

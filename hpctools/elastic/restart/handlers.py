@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpctools.elastic.left_behind import Process, own_processes
@@ -25,18 +26,31 @@ def handles_term(pid: int) -> bool:
     return False
 
 
-def handlers_behind(leaders: Collection[int]) -> dict[int, list[Process]]:
-    """By leader without a handler, the others of its process group that have one.
+@dataclass
+class Behind:
+    """What a wrapper without a handler has started.
 
-    A leader with a handler decides for all: when it has ended, its script has. Processes that have left the
-    group are sent no signal, so they are not asked. All are found in one look at /proc, or in none.
+    Attributes:
+        handling: processes that have a handler.
+        groups: process groups of its session other than its own (`timeout`, a shell's `set -m`).
+    """
+
+    handling: list[Process] = field(default_factory=list)
+    groups: set[int] = field(default_factory=set)
+
+
+def behind_wrappers(leaders: Collection[int]) -> dict[int, Behind]:
+    """By leader without a handler, the others of its session.
+
+    A leader with a handler decides for all: when it has ended, its script has. All are found in one look at
+    /proc, or in none.
 
     Args:
-        leaders: process ids; each is that of a process group, too.
+        leaders: process ids; each is that of a session and a process group, too.
     """
-    wrappers = [pid for pid in leaders if not handles_term(pid)]
-    found: dict[int, list[Process]] = {pid: [] for pid in wrappers}
-    for each in own_processes() if wrappers else ():
-        if each.group in found and each.pid != each.group and handles_term(each.pid):
-            found[each.group].append(each)
+    found = {pid: Behind() for pid in leaders if not handles_term(pid)}
+    for each in own_processes() if found else ():
+        if each.session in found and each.pid != each.session:
+            found[each.session].groups |= {each.group} - {each.session}
+            found[each.session].handling += [each] if handles_term(each.pid) else []
     return found

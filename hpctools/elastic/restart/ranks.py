@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpctools.elastic.left_behind import Process
+from hpctools.elastic.left_behind import Process, end_rest_of_session
 from hpctools.elastic.printed import Printed
 from hpctools.elastic.processes import (
     LINE_CHARACTERS,
@@ -25,7 +25,7 @@ from hpctools.elastic.processes import (
 from hpctools.elastic.restart import bound
 from hpctools.elastic.restart.environment import Begin, rank_environment
 from hpctools.elastic.restart.events import Slot
-from hpctools.elastic.restart.handlers import handlers_behind
+from hpctools.elastic.restart.handlers import behind_wrappers
 from hpctools.elastic.restart.memory import SlotFolder
 from hpctools.elastic.restart.output import Output
 from hpctools.elastic.spec import RunSpec
@@ -70,7 +70,7 @@ class LocalRank:
         pid: also its process group; 0 when it could not be started.
         calls, told: as last read from the slot.
         told_to_end: whether it still ran when we were told to end it.
-        behind: if it had no handler for SIGTERM when we were told to end it, those of its group that had.
+        behind: if it had no handler for SIGTERM when we were told to end it, those of its session that had.
         watching: waits for its end; None before it is started.
         ended: how; None while it runs.
     """
@@ -98,6 +98,12 @@ class LocalRank:
         """Send a signal to it and to what it has started."""
         if self.pid:
             signal_group(self.pid, number)
+
+    def kill(self) -> None:
+        """End all of it that is known."""
+        self.signal(signal.SIGKILL)
+        for process in self.behind:
+            process.kill()
 
 
 class Ranks:
@@ -200,24 +206,27 @@ class Ranks:
         """
         self.ending = True
         self._note_stop(time.monotonic())
-        behind = handlers_behind([rank.pid for rank in self.alive if rank.pid])
+        behind = behind_wrappers([rank.pid for rank in self.alive if rank.pid])
         for rank in self.alive:
             # We may not have been told of its end yet: neither of its own, nor of that which we made before.
             rank.told_to_end = rank.told_to_end or not _has_ended(rank.pid)
             rank.slot.forget_term()
-            rank.behind = behind.get(rank.pid, ())
+            wrapped = behind.get(rank.pid)
+            rank.behind = wrapped.handling if wrapped else ()
             rank.signal(signal.SIGTERM)
-            if rank.pid in behind and not rank.behind:
-                rank.signal(signal.SIGKILL)
+            for group in wrapped.groups if wrapped else ():
+                signal_group(group, signal.SIGTERM)
+            if wrapped and not wrapped.handling:
+                rank.kill()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while self.alive and (left := deadline - loop.time()) > 0:
             await self._ended_within(min(left, NOTED_SECONDS))
             for rank in self.alive:
                 if rank.slot.only_notes_term:  # as if it had no handler at all
-                    rank.signal(signal.SIGKILL)
+                    rank.kill()
         for rank in self.alive:
-            rank.signal(signal.SIGKILL)
+            rank.kill()
         await self._ended_within(UNKILLABLE_SECONDS)
         for rank in self.alive:
             self._give_up(rank)
@@ -279,6 +288,8 @@ class Ranks:
         await rank.words.spoken(LAST_WORDS_SECONDS)
         # Processes that it has left behind would write beside the next generation's.
         rank.signal(signal.SIGKILL)
+        if rank.pid:
+            await in_own_thread(lambda: end_rest_of_session(rank.pid))
         if rank.printed is not None and rank.pid:
             await rank.printed.written(LAST_WORDS_SECONDS)
         _, told = rank.counts()

@@ -41,6 +41,8 @@ pathlib.Path("ready").write_text(str(os.getpid()))
 while True:
     signal.pause()
 """
+# As behind `timeout`, or in a shell with `set -m`.
+OWN_GROUP = "import os; os.setpgid(0, 0)\n"
 # As torch's loading processes: the handler only ends them.
 WORKERS = """
 import os, pathlib, signal
@@ -76,14 +78,14 @@ async def until(condition: Callable[[], bool]) -> None:
 class Wrapped:
     """A node with one rank: a shell that waits for the script, or the script alone."""
 
-    def __init__(self, folder: Path, script: str, *, wrapped: bool = True) -> None:
+    def __init__(self, folder: Path, script: str, *, wrapped: bool = True, then: str = "") -> None:
         (folder / "logs").mkdir()
         os.mkfifo(folder / "pipe")
         self.folder = folder
         self.said: list[dict[str, Any]] = []
         command: tuple[str, ...] = (sys.executable, "-c", script)
         if wrapped:
-            command = ("sh", "-c", f"{shlex.join(command)}; exit $?")
+            command = ("sh", "-c", f"{shlex.join(command)} {then or '; exit $?'}")
         spec = RunSpec("r-1", "r", "nlp1", "", 1, 1, 1, command, str(folder), (), "", "", mode="restart")
         self.node = NodeRanks(
             Post(RunFolder(folder), spec, "b0", lambda kind, **told: self.said.append(told))
@@ -112,14 +114,15 @@ class Wrapped:
 
     def left(self) -> list[int]:
         """What still runs of it."""
-        return [each.pid for each in handlers.own_processes() if each.group == self.leader]
+        return [each.pid for each in handlers.own_processes() if each.session == self.leader]
 
 
+@pytest.mark.parametrize("script", [SAVES, OWN_GROUP + SAVES], ids=["its group", "another group"])
 def test_a_script_behind_a_wrapper_has_time_to_save_though_the_wrapper_is_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "LAST_WORDS_SECONDS", 0.0)  # that is not what it has time for
-    made = Wrapped(tmp_path, SAVES)
+    made = Wrapped(tmp_path, script)
 
     async def run() -> None:
         await made.begin()
@@ -137,8 +140,9 @@ def test_a_script_behind_a_wrapper_has_time_to_save_though_the_wrapper_is_dead(
     assert (ended["code"], ended["ours"]) == (-signal.SIGTERM, True)
 
 
-def test_it_has_no_more_time_than_there_is(tmp_path: Path) -> None:
-    made = Wrapped(tmp_path, SAVES)
+@pytest.mark.parametrize("script", [SAVES, OWN_GROUP + SAVES], ids=["its group", "another group"])
+def test_it_has_no_more_time_than_there_is(script: str, tmp_path: Path) -> None:
+    made = Wrapped(tmp_path, script)
 
     async def run() -> None:
         await made.begin()
@@ -152,7 +156,15 @@ def test_it_has_no_more_time_than_there_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "wrapped"), [(NO_HANDLER, True), (ASKS, True), (WORKERS, False), (WORKERS, True)]
+    ("script", "wrapped"),
+    [
+        (NO_HANDLER, True),
+        (OWN_GROUP + NO_HANDLER, True),
+        (ASKS, True),
+        (OWN_GROUP + ASKS, True),
+        (WORKERS, False),
+        (WORKERS, True),
+    ],
 )
 def test_a_script_without_a_handler_of_its_own_is_ended_at_once(
     script: str, wrapped: bool, tmp_path: Path
@@ -173,6 +185,22 @@ def test_a_script_without_a_handler_of_its_own_is_ended_at_once(
     assert made.left() == []
 
 
+def test_what_a_rank_leaves_behind_when_it_ends_by_itself_does_not_outlive_it(tmp_path: Path) -> None:
+    """It would write beside the next generation's."""
+    made = Wrapped(tmp_path, OWN_GROUP + SAVES, then="& read x <go; exit 3")
+    os.mkfifo(tmp_path / "go")
+
+    async def run() -> None:
+        await made.begin()
+        (tmp_path / "go").write_text("x\n")
+        await until(lambda: bool(made.ended))
+        assert made.left() == []
+        await made.node.stop(0.0)
+
+    asyncio.run(run())
+    assert made.ended[0]["code"] == 3
+
+
 def test_all_ranks_need_one_look_at_the_processes_and_none_where_each_has_a_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -182,11 +210,16 @@ def test_all_ranks_need_one_look_at_the_processes_and_none_where_each_has_a_hand
     def found() -> list[Process]:
         looks.append(1)
         members = {1: [1, 10], 2: [2, 11, 20], 3: [3, 22], 9: [30]}
-        return [Process(pid, group, group, 0) for group, pids in members.items() for pid in pids]
+        of_sessions = [Process(pid, own, own, 0) for own, pids in members.items() for pid in pids]
+        return [*of_sessions, Process(21, 20, 2, 0)]
 
     monkeypatch.setattr(handlers, "own_processes", found)
     monkeypatch.setattr(handlers, "handles_term", lambda pid: pid in handling)
-    assert handlers.handlers_behind([1]) == {}
+    assert handlers.behind_wrappers([1]) == {}
     assert looks == []
-    assert handlers.handlers_behind([1, 2, 3]) == {2: [Process(11, 2, 2, 0)], 3: []}
+    handling_of_2 = [Process(11, 2, 2, 0), Process(21, 20, 2, 0)]
+    assert handlers.behind_wrappers([1, 2, 3]) == {
+        2: handlers.Behind(handling_of_2, {20}),
+        3: handlers.Behind(),
+    }
     assert len(looks) == 1
