@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -10,19 +11,21 @@ from pathlib import Path
 
 from hpctools.errors import SubmitError
 from hpctools.python_command import python_command
-from hpctools.submit.wrappers import MODULES, OTHERS, PASSING, PYTHON, SHELL, program_start
+from hpctools.submit.wrappers import MODULES, NAMES, PYTHON, SHELL, program_start
 
 _SHELL = re.compile(SHELL)
 _SHELLS = re.compile(rf"#!.*[/\s]{_SHELL.pattern}\b")
 _LAUNCHERS = r"srun|torchrun|hyperpodrun|mpirun|mpiexec(?:\.hydra)?|orterun|deepspeed"
-_STARTS_LAUNCHER = re.compile(
-    # The start of a simple command, by way of variables, keywords and commands that start another one.
+# The start of a simple command, by way of variables, keywords and commands that start another one.
+_COMMAND = (
     r"(?:^|[;&|(`]|\$\()\s*"
     r"(?:(?:[A-Za-z_]\w*=\S*|exec|time|nohup|env|command|then|do|else|if|while|!|\{)\s+)*"
-    rf"(?:(?:{PASSING}|{OTHERS})\s+(?:(?!\S*{PYTHON}\s|\S+\.py\s)[^\s;&|]+\s+)*?)?"
-    rf"(?:\S*/)?(?P<launcher>(?:{_LAUNCHERS})(?=[\s;&|)]|$)"
-    rf"|(?:{PYTHON}\s+(?:-\S+\s+)*?)?-m\s+{MODULES}\b|accelerate\s+launch\b)"
 )
+_STARTS_LAUNCHER = re.compile(
+    rf"{_COMMAND}(?:[^\s=]*/)?(?P<launcher>(?:{_LAUNCHERS})(?=[\s;&|)]|$)"
+    rf"|{PYTHON}\s+(?:-\S+\s+)*?-m\s+{MODULES}\b|accelerate\s+launch\b)"
+)
+_STARTS_WRAPPER = re.compile(rf"{_COMMAND}(?P<command>(?:[^\s;&|()=]*/)?(?:{NAMES})\s[^;&|)`]*)")
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,23 @@ def launchers(script: Script) -> Iterator[Launcher]:
     if not _SHELLS.match(lines[0]):
         return
     for number, line in enumerate(lines, start=1):
-        if not line.lstrip().startswith("#") and (found := _STARTS_LAUNCHER.search(line)):
-            yield Launcher(" ".join(found["launcher"].split()), number)
+        if not line.lstrip().startswith("#") and (found := _launcher_in(line)):
+            yield Launcher(found, number)
+
+
+def _launcher_in(line: str) -> str | None:
+    if found := _STARTS_LAUNCHER.search(line):
+        return " ".join(found["launcher"].split())
+    wrapped = (_words(each["command"]) for each in _STARTS_WRAPPER.finditer(line))
+    return next((name for words in wrapped if words and (name := command_launcher(words))), None)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """As a shell reads them; none where that hangs on other lines."""
+    try:
+        return tuple(shlex.split(text, comments=True))
+    except ValueError:
+        return ()
 
 
 def command_launcher(command: tuple[str, ...]) -> str | None:

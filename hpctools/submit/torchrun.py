@@ -13,11 +13,11 @@ from pathlib import PurePath
 from typing import Any
 
 from hpctools.errors import SubmitError
+from hpctools.python_command import FILE, MODULE, python_command
 from hpctools.submit import inheritance
 from hpctools.submit.intent import Intent
 from hpctools.submit.interpreter import interpreter_of
-from hpctools.submit.script import python_target
-from hpctools.submit.wrappers import MODULES, PASSING, program_start
+from hpctools.submit.wrappers import MODULES, is_elsewhere, program_start
 
 WORKERS = "workers-per-node"
 RESTARTS = "max-restarts"
@@ -139,8 +139,8 @@ def started(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _launch(words: tuple[str, ...]) -> Launch | None:
-    start = program_start(words, PASSING)
-    launch = _direct(words[start:], is_wrapped=start > 0)
+    start = program_start(words, passing=True)
+    launch = _direct(words[start:], is_wrapped=is_elsewhere(words[:start]))
     return launch and replace(launch, command=(*words[:start], *launch.command))
 
 
@@ -149,11 +149,13 @@ def _direct(words: tuple[str, ...], *, is_wrapped: bool) -> Launch | None:
         return _read(words[0], (interpreter_of(words[0], is_wrapped=is_wrapped),), words[1:])
     if words[0] in ("-m", "--module"):  # of a wrapper
         return _read(words[1], ("python",), words[2:])
-    kind, target = python_target(words)
-    is_file = kind == "file" and PurePath(target).name in _PROGRAMS  # python $(which torchrun) ...
-    if is_file or (kind == "m" and re.fullmatch(MODULES, target)):
-        end = words.index(target)
-        return _read(target, words[: end if is_file else end - 1], words[end + 1 :])
+    if (python := python_command(words)) is None:
+        return None
+    is_file = (
+        python.kind == FILE and PurePath(python.target).name in _PROGRAMS
+    )  # python $(which torchrun) ...
+    if is_file or (python.kind == MODULE and re.fullmatch(MODULES, python.target)):
+        return _read(python.target, (python.interpreter, *python.flags), python.arguments)
     return None
 
 

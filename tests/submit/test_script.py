@@ -97,6 +97,9 @@ def test_bytes_that_are_no_text_survive(tmp_path):
         ("exec apptainer exec --nv -B /data i.sif /opt/conda/bin/torchrun t.py", "/opt/conda/bin/torchrun"),
         ("uv run python -m torch.distributed.run t.py", "python -m torch.distributed.run"),
         ("numactl --interleave=all mpirun x", "mpirun"),
+        ("cd x; time -p uv run --extra deepspeed torchrun train.py", "torchrun"),
+        ("timeout -k 5 2h conda run -n deepspeed deepspeed train.py # srun", "deepspeed"),
+        ("apptainer exec --bind /a:/b i.sif bash -c 'srun x'", "srun"),
     ],
 )
 def test_launchers_are_found_with_their_line(line, name):
@@ -123,6 +126,21 @@ def test_launchers_are_found_with_their_line(line, name):
         "uv run train.py torchrun",
         "uv sync; echo torchrun",
         "nice -n 5 ./train.sh",
+        "conda activate deepspeed",
+        "conda activate /envs/deepspeed && python train.py",
+        "uv pip install deepspeed",
+        "uv sync --extra deepspeed",
+        "time pip install deepspeed",
+        "timeout 60 pip install -q deepspeed",
+        "time rsync -a data /local/deepspeed",
+        "nohup tensorboard --logdir /scratch/deepspeed &",
+        "timeout 10 which srun",
+        "docker build -t deepspeed .",
+        "apptainer pull docker://deepspeed/deepspeed",
+        "conda env remove -n deepspeed",
+        "uv run --with deepspeed python train.py",
+        "env PYTHONPATH=/x/deepspeed python train.py",
+        "timeout 2h 'unfinished",
     ],
 )
 def test_what_only_looks_like_a_launcher_is_none(line):
@@ -160,6 +178,15 @@ def test_a_script_in_another_language_is_not_searched():
         ),
         (("uv", "run", "accelerate", "config"), None),
         (("uv", "run", "train.py", "srun"), None),
+        (("uv", "run", "--with", "deepspeed", "python", "train.py"), None),
+        (("conda", "run", "-n", "deepspeed", "python", "train.py"), None),
+        (("env", "PYTHONPATH=/x/deepspeed", "python", "train.py"), None),
+        (("uv", "run", "--project", "/x/deepspeed", "train.py"), None),
+        (("apptainer", "exec", "--bind", "/scratch/deepspeed", "i.sif", "python", "train.py"), None),
+        (("apptainer", "exec", "docker://deepspeed/deepspeed", "python", "train.py"), None),
+        (("timeout", "2h", "./train.sh", "--launcher", "srun"), None),
+        (("timeout",), None),
+        (("uv", "run", "-m"), None),
     ],
 )
 def test_a_command_that_is_a_launcher(command, launcher):

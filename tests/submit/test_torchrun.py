@@ -62,6 +62,25 @@ def intent(*words: str) -> Intent:
             {},
         ),
         ("conda run -n me torchrun --no-python ./run.sh", "conda run -n me ./run.sh", {}),
+        ("env PYTHON=/usr/bin/python torchrun t.py", "env PYTHON=/usr/bin/python python t.py", {}),
+        ("conda run -n python3.11 torchrun t.py", "conda run -n python3.11 python t.py", {}),
+        (
+            "apptainer exec docker://library/python torchrun t.py",
+            "apptainer exec docker://library/python python t.py",
+            {},
+        ),
+        ("conda run -n accelerate torchrun t.py", "conda run -n accelerate python t.py", {}),
+        ("env SHELL=/bin/bash torchrun t.py", "env SHELL=/bin/bash python t.py", {}),
+        (
+            "apptainer exec --bind /sw/python:/sw/python i.sif torchrun t.py",
+            "apptainer exec --bind /sw/python:/sw/python i.sif python t.py",
+            {},
+        ),
+        ("time -p torchrun --nproc-per-node 4 t.py", "time -p python t.py", {"workers-per-node": "4"}),
+        ("uv run --extra deepspeed torchrun t.py", "uv run --extra deepspeed python t.py", {}),
+        ("timeout 9h nice -n 5 uv run torchrun t.py", "timeout 9h nice -n 5 uv run python t.py", {}),
+        ("python -mtorch.distributed.run t.py", "python t.py", {}),
+        ("python -um torch.distributed.run --nnodes 2 t.py", "python -u t.py", {}),
     ],
 )
 def test_torchrun_is_what_the_agent_does(words: str, command: str, settings: dict[str, str]) -> None:
@@ -103,7 +122,10 @@ def test_the_interpreter_is_the_one_that_torchrun_names(first: str, python: str,
     torchrun.write_text(f"{first}\nimport sys\n")
     torchrun.chmod(0o755)
     assert unwrapped(intent("--", "torchrun", "t.py")).command == (python, "t.py")
-    assert unwrapped(intent("--", "uv", "run", "torchrun", "t.py")).command == ("uv", "run", "python", "t.py")
+    assert unwrapped(intent("--", "numactl", "-N", "0", "torchrun", "t.py")).command[3:] == (python, "t.py")
+    for elsewhere in (("uv", "run"), ("env", "PATH=/x")):
+        seen = unwrapped(intent("--", *elsewhere, "torchrun", "t.py"))
+        assert seen.command == (*elsewhere, "python", "t.py")
     torchrun.chmod(0o644)
     assert unwrapped(intent("--", "torchrun", "t.py")).command == ("python", "t.py")
 

@@ -334,6 +334,7 @@ def test_a_matcher_that_ends_at_once_is_tried_ever_later_and_no_rule_is_over(
     assert matchers.warnings() == 1
     assert not any("given_up" in message.get("metrics", {}) for _, message in matchers.told)
     assert matchers.listener.over == {}
+    assert not any(kind == "log" for kind, _ in matchers.told), "nobody has printed, so nothing was lost"
 
     async def prints() -> None:
         matchers.listener.heard("b0.0.0", 1, b"loss=1\nloss=2\n")

@@ -15,6 +15,7 @@ import pytest
 from hpctools.elastic.agent import Agent
 from hpctools.elastic.agent_place import Place
 from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.left_behind import Process
 from hpctools.elastic.processes import Post
 from hpctools.elastic.restart import ranks
 from hpctools.elastic.restart.effects import Charged, Release
@@ -48,6 +49,7 @@ class Hanging:
         self.said: Said = []
         self.node = NodeRanks(Post(RunFolder(folder), spec, "b0", self._say, leave=self._leave))
         monkeypatch.setattr(ranks, "UNKILLABLE_SECONDS", 0.05)
+        monkeypatch.setattr(ranks, "waits_in_kernel", lambda pid: True)
         monkeypatch.setattr(ranks.LocalRank, "signal", lambda *_: None)
         self.node.obey({**BEGIN, **COUNTS})
         assert self.node._ranks is not None
@@ -96,6 +98,55 @@ def test_a_rank_that_cannot_be_killed_is_given_up_with_its_node(
     assert "have an administrator drain the node and reboot it" in warning["message"]
     kinds = [kind for kind, _ in made.said]
     assert kinds.index("leaving") < kinds.index("ended"), "else the next generation may have the node again"
+
+
+def test_a_rank_that_only_takes_long_to_end_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel gives back its memory, say: its node is sound."""
+
+    async def run() -> Hanging:
+        made = Hanging(tmp_path, monkeypatch)
+        looks: list[int] = []
+
+        def looked(pid: int) -> bool:
+            looks.append(pid)
+            return False
+
+        monkeypatch.setattr(ranks, "waits_in_kernel", looked)
+        made.node.obey({"do": "end", "generation": 3, "seconds": 0.0})
+        await until(lambda: len(looks) >= 3)
+        assert made.told("ended") == []
+        await made.really_end()
+        await until(lambda: bool(made.told("ended")))
+        await asyncio.wait_for(made.node.stop(0.0), 20)
+        return made
+
+    made = asyncio.run(run())
+    assert [each["code"] for each in made.told("ended")] == [KILLED]
+    assert made.told("leaving") == made.told("warning") == []
+
+
+def test_what_a_dead_wrapper_leaves_hanging_takes_its_node_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the wrapper has ended by itself."""
+    left = Process(4711, 4711, 4700, 1)
+
+    async def run() -> Hanging:
+        made = Hanging(tmp_path, monkeypatch)
+        monkeypatch.setattr(ranks, "waits_in_kernel", lambda pid: pid == left.pid)
+        monkeypatch.setattr(ranks, "end_rest_of_session", lambda leader: [left])
+        monkeypatch.setattr(Process, "runs", True)
+        os.killpg(made.rank.pid, signal.SIGKILL)
+        await until(lambda: bool(made.told("ended")))
+        await asyncio.wait_for(made.node.stop(0.0), 20)
+        return made
+
+    made = asyncio.run(run())
+    (warning,) = made.told("warning")
+    assert "process 4711 (rank 0 of this node) cannot be killed" in warning["message"]
+    assert made.told("leaving") == [{"reason": "departed"}]
 
 
 def test_an_agent_that_ends_waits_for_a_rank_that_cannot_be_killed_no_longer_than_that(

@@ -16,6 +16,7 @@ from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.recovery.findings import Finding
 from hpctools.elastic.recovery.pace import Pace
 from hpctools.elastic.recovery.settings import Stall
+from hpctools.elastic.relinquishing import why_kept
 from hpctools.elastic.restart.generations import Generations
 from hpctools.elastic.restart.record import Record
 from hpctools.elastic.restart.run import RestartRun
@@ -132,6 +133,21 @@ def test_a_node_that_comes_with_ranks_has_as_long_as_it_says(tmp_path: Path) -> 
     asyncio.run(scene())
 
 
+def test_a_replica_s_node_is_given_up_though_the_run_needs_it(tmp_path: Path) -> None:
+    """What broke there may break each rank that is started there again."""
+
+    async def scene() -> None:
+        made, restart = restarting(tmp_path)
+        agents = made.run.roster.agents
+        for name in ("b0", "r7"):
+            restart.joined(agents[name], {})
+        made.run.spec = replace(made.run.spec, min_nodes=3)
+        assert why_kept(made.run, [agents["r7"]]) is None
+        assert why_kept(made.run, [agents["b0"]]) is not None
+
+    asyncio.run(scene())
+
+
 def test_ranks_that_ask_no_more_do_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         made, restart = restarting(tmp_path)
@@ -176,6 +192,29 @@ def test_ranks_that_start_are_not_stalled_however_long_that_takes(tmp_path: Path
         (found,) = passes(500)
         assert (found.cause, found.step) == ("stalledStep", 10)
         assert found.numbers["median_s"] == 40.0
+
+    asyncio.run(scene())
+
+
+def test_ranks_that_are_left_by_one_that_ends_well_are_stalled_as_before(tmp_path: Path) -> None:
+    """Its part of the data was shorter: the others wait for it in an all-reduce."""
+
+    async def scene() -> None:
+        _, restart = restarting(tmp_path)
+        machine, pace, now = restart._generations, Pace(Stall(), None), 0
+        machine.generation, machine.phase = 1, "running"
+        record = machine._record = Record(1, ("b0", "r7"), 1)
+        found: list[Finding] = []
+        for calls in range(1, 8):
+            for agent in record.members:
+                record.observe(agent, {"0": (calls, 0)}, float(now))
+            for now in range(now, now + 5):  # noqa: B020
+                found += pace.tick(float(now), restart.view(float(now)))
+        assert found == []
+        record.ranks["r7", 0].code = 0
+        for now in range(now, now + 100):  # noqa: B020
+            found += pace.tick(float(now), restart.view(float(now)))
+        assert [each.cause for each in found] == ["stalledStep"]
 
     asyncio.run(scene())
 

@@ -215,10 +215,11 @@ def test_all_ranks_need_one_look_at_the_processes_and_none_where_each_has_a_hand
 
     monkeypatch.setattr(handlers, "own_processes", found)
     monkeypatch.setattr(handlers, "handles_term", lambda pid: pid in handling)
-    assert handlers.behind_wrappers([1]) == {}
+    assert handlers.behind_wrappers([1], looks=True) == {}
+    assert handlers.behind_wrappers([1, 2], looks=False) == {2: handlers.Behind()}
     assert looks == []
     handling_of_2 = [Process(11, 2, 2, 0), Process(21, 20, 2, 0)]
-    assert handlers.behind_wrappers([1, 2, 3]) == {
+    assert handlers.behind_wrappers([1, 2, 3], looks=True) == {
         2: handlers.Behind(handling_of_2, {20}),
         3: handlers.Behind(),
     }
