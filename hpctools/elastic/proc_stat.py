@@ -1,4 +1,4 @@
-"""What the kernel tells of a process: whether it is stopped, and how long it has computed."""
+"""What the kernel tells of a process: whether it is stopped or hangs, and how long it has computed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,20 @@ class Stat:
 
 def stat_of(pid: int) -> Stat | None:
     """A process's line of /proc; None when there is no such process."""
+    return _stat(Path(f"/proc/{pid}/stat"))
+
+
+def waits_in_kernel(pid: int) -> bool:
+    """Whether a thread of a process waits for something that no signal ends (state D), a device say, now."""
+    with contextlib.suppress(OSError):
+        threads = [_stat(each / "stat") for each in Path(f"/proc/{pid}/task").iterdir()]
+        return any(stat is not None and stat.state == "D" for stat in threads)
+    return False
+
+
+def _stat(path: Path) -> Stat | None:
     with contextlib.suppress(OSError, IndexError, ValueError):
         # Bytes: the name is whatever the process chose, cut after 15 of them.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        fields = path.read_bytes().rpartition(b")")[2].split()
         return Stat(fields[STATE].decode(), (int(fields[USER]) + int(fields[SYSTEM])) / TICKS)
     return None

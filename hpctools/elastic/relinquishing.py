@@ -30,7 +30,8 @@ def why_kept(run: RunContext, given: Sequence[Agent]) -> str | None:
 
     They are kept when the run could not go on without them: it would wait, or end with its coordinator. A
     baseline's also when how to submit another one is not known. A replica's are not when they do nothing for
-    the run, or alone have the state: they leave once others have it.
+    the run, or alone have the state: they leave once others have it. Nor are they in restart mode, where it
+    is not known whether ranks can do anything there.
     """
     of_baseline = any(agent.is_baseline for agent in given)
     if of_baseline and not run.spec.baseline_script:
@@ -42,14 +43,14 @@ def why_kept(run: RunContext, given: Sequence[Agent]) -> str | None:
         return None
     if of_baseline:
         return f"the run could not go on without its baseline job: {need} other nodes are needed"
-    if not any(_works(run, agent) for agent in given) or _have_all_state(run, names):
+    if run.restart is not None or not any(_works(run, agent) for agent in given):
+        return None
+    if _have_all_state(run, names):
         return None
     return f"the run could not go on without it: {need} other nodes are needed"
 
 
 def _have_all_state(run: RunContext, agents: Collection[str]) -> bool:
-    if run.restart is not None:
-        return False
     training = [each for each in run.roster.workers.values() if run.membership.trains(each.name)]
     return all(each.agent in agents for each in training)
 

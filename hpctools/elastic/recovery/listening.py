@@ -49,7 +49,7 @@ class Listener:
         self._partial: dict[tuple[str, int], bytes] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._dropped = 0
-        self._is_blind = False
+        self._is_blind = self._is_given = False  # given: the present matcher, or the next one, has lines
         self._early = bytearray()
         self.over: dict[str, dict[str, Any]] = {}
         self.listening = asyncio.Event()
@@ -67,7 +67,8 @@ class Listener:
             with contextlib.suppress(OSError, ValueError, HpctoolsError):
                 await self._have_matched()
             ends = 1 if time.monotonic() - began >= LIVED_SECONDS else ends + 1
-            self._dropped += 1  # whatever it had not looked at
+            self._dropped += self._is_given  # whatever it had not looked at
+            self._is_given = False
             self._confess()
             if ends == STARTS:
                 self._warn_of_blindness()
@@ -109,8 +110,10 @@ class Listener:
         writer, words = self._writer, worker.encode() + b"\t" + line + b"\n"
         if writer is None and not self._is_blind and len(self._early) < BACKLOG:
             self._early += words
+            self._is_given = True
         elif writer is not None and writer.transport.get_write_buffer_size() < BACKLOG:
             writer.write(words)
+            self._is_given = True
         else:
             if not self._dropped:
                 asyncio.get_running_loop().call_later(DROPPED_SECONDS, self._confess)

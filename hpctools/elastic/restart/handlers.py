@@ -39,7 +39,7 @@ class Behind:
     groups: set[int] = field(default_factory=set)
 
 
-def behind_wrappers(leaders: Collection[int]) -> dict[int, Behind]:
+def behind_wrappers(leaders: Collection[int], *, looks: bool) -> dict[int, Behind]:
     """By leader without a handler, the others of its session.
 
     A leader with a handler decides for all: when it has ended, its script has. All are found in one look at
@@ -47,9 +47,11 @@ def behind_wrappers(leaders: Collection[int]) -> dict[int, Behind]:
 
     Args:
         leaders: process ids; each is that of a session and a process group, too.
+        looks: whether they may be wrappers. Else they are the scripts themselves: what these have started,
+            such as a monitor with a handler of its own, gets no time where they have none.
     """
     found = {pid: Behind() for pid in leaders if not handles_term(pid)}
-    for each in own_processes() if found else ():
+    for each in own_processes() if found and looks else ():
         if each.session in found and each.pid != each.session:
             found[each.session].groups |= {each.group} - {each.session}
             found[each.session].handling += [each] if handles_term(each.pid) else []

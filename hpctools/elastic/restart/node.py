@@ -153,7 +153,7 @@ class NodeRanks:
         """End what still runs, and begin nothing any more.
 
         Args:
-            seconds: between SIGTERM and SIGKILL. What does not end by that is waited for half a minute.
+            seconds: between SIGTERM and SIGKILL. What hangs in the kernel then is waited for two minutes.
         """
         self._leaving = True
         if self._ranks is not None:
@@ -223,7 +223,7 @@ class NodeRanks:
         counts = {rank.local: ranks.ranks[rank.local].counts()}
         self._say_to("ranks", of="counted", generation=generation, counts=counts)
         if rank.hangs:
-            self._leave_with(ranks.ranks[rank.local].pid, rank.local)
+            self._leave_with(rank.hangs, rank.local)
         if self._may_be_slurms(rank) and not ranks.ending:
             self._spawn(self._tell_end_after_news(ranks, rank))
         else:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hpctools.elastic.left_behind import Process, end_rest_of_session
 from hpctools.elastic.printed import Printed
+from hpctools.elastic.proc_stat import waits_in_kernel
 from hpctools.elastic.processes import (
     LINE_CHARACTERS,
     NOT_STARTED,
@@ -31,12 +32,14 @@ from hpctools.elastic.restart.output import Output
 from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.stopped import is_stopped
 from hpctools.errors import CommandError
+from hpctools.python_command import python_command
 from hpctools.slurm import run
 
 LAST_WORDS_SECONDS = 1.0
 NOTED_SECONDS = 0.02
-# After SIGKILL. Giving back the memory of a large rank takes the kernel some seconds, also when it is well.
-UNKILLABLE_SECONDS = 30.0
+# After SIGKILL. To give back the memory of a large rank, or to send what it has written to a file server,
+# takes the kernel a while, also when all is well.
+UNKILLABLE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Ended:
         said: its last lines, oldest first.
         at: when, seconds of the monotonic clock.
         ours: whether we had ended it because we were told to.
-        hangs: whether SIGKILL has not ended it: it will never run its own code again, and has what it holds.
+        hangs: the process of it that SIGKILL has not ended: it will never run its own code again, and has
+            what it holds; 0: there is none.
     """
 
     local: int
@@ -58,7 +62,7 @@ class Ended:
     said: tuple[str, ...] = ()
     at: float = field(default_factory=time.monotonic)
     ours: bool = False
-    hangs: bool = False
+    hangs: int = 0
 
 
 @dataclass
@@ -105,6 +109,12 @@ class LocalRank:
         for process in self.behind:
             process.kill()
 
+    @property
+    def hanging(self) -> int:
+        """The process of it that waits in the kernel now; 0: none does."""
+        pids = (self.pid, *(each.pid for each in self.behind if each.runs))
+        return next((pid for pid in pids if pid and waits_in_kernel(pid)), 0)
+
 
 class Ranks:
     """All ranks of a generation that this node has.
@@ -133,6 +143,7 @@ class Ranks:
         self.moved: float | None = None
         self._calls = 0
         self._spec = spec
+        self._is_wrapped = python_command(spec.command) is None  # perhaps
         self._output = output
         self._on_end = on_end
         self._folder = SlotFolder()
@@ -202,11 +213,11 @@ class Ranks:
         """SIGTERM; SIGKILL after so many seconds, or at once to a script that has no handler for it.
 
         A script behind a wrapper has the time for its handler also when the wrapper has ended.
-        A rank that still is there half a minute later is given up: see `Ended.hangs`.
+        A rank that hangs in the kernel two minutes later is given up: see `Ended.hangs`.
         """
         self.ending = True
         self._note_stop(time.monotonic())
-        behind = behind_wrappers([rank.pid for rank in self.alive if rank.pid])
+        behind = behind_wrappers([rank.pid for rank in self.alive if rank.pid], looks=self._is_wrapped)
         for rank in self.alive:
             # We may not have been told of its end yet: neither of its own, nor of that which we made before.
             rank.told_to_end = rank.told_to_end or not _has_ended(rank.pid)
@@ -227,9 +238,11 @@ class Ranks:
                     rank.kill()
         for rank in self.alive:
             rank.kill()
-        await self._ended_within(UNKILLABLE_SECONDS)
-        for rank in self.alive:
-            self._give_up(rank)
+        while self.alive:
+            await self._ended_within(UNKILLABLE_SECONDS)
+            for rank in self.alive:
+                if pid := rank.hanging:
+                    self._give_up(rank, pid)
 
     def frozen(self) -> list[LocalRank]:
         """Ranks that somebody has stopped (SIGSTOP): the others wait for them in vain."""
@@ -249,7 +262,7 @@ class Ranks:
         if watching:
             await asyncio.wait(watching, timeout=seconds)
 
-    def _give_up(self, rank: LocalRank) -> None:
+    def _give_up(self, rank: LocalRank, pid: int) -> None:
         """It hangs in the kernel: what is ordered next would wait for it without end.
 
         Whenever it does end, a thread of `in_own_thread` takes its exit code, and nobody is told of it.
@@ -258,8 +271,8 @@ class Ranks:
             rank.watching.cancel()
         rank.words.close()
         _, told = rank.counts()
-        said = (*rank.words.tail, f"process {rank.pid} cannot be killed: it hangs in the kernel")
-        rank.ended = Ended(rank.local, -signal.SIGKILL, told, said, ours=rank.told_to_end, hangs=True)
+        said = (*rank.words.tail, f"process {pid} cannot be killed: it hangs in the kernel")
+        rank.ended = Ended(rank.local, -signal.SIGKILL, told, said, ours=rank.told_to_end, hangs=pid)
         self._note_stop(rank.ended.at)
         self._on_end(self, rank.ended)
 
@@ -288,15 +301,24 @@ class Ranks:
         await rank.words.spoken(LAST_WORDS_SECONDS)
         # Processes that it has left behind would write beside the next generation's.
         rank.signal(signal.SIGKILL)
-        if rank.pid:
-            await in_own_thread(lambda: end_rest_of_session(rank.pid))
+        hangs = await self._left_hanging(rank) if rank.pid else 0
         if rank.printed is not None and rank.pid:
             await rank.printed.written(LAST_WORDS_SECONDS)
         _, told = rank.counts()
         said = (*rank.words.tail, *_recorded_error(self._error_file(rank)))
-        rank.ended = Ended(rank.local, code, told, said, ended[0], rank.told_to_end)
+        rank.ended = Ended(rank.local, code, told, said, ended[0], rank.told_to_end, hangs)
         self._note_stop(ended[0])
         self._on_end(self, rank.ended)
+
+    async def _left_hanging(self, rank: LocalRank) -> int:
+        """End what a rank has left behind, in its group and in others of its session; see `Ended.hangs`."""
+        rank.behind = await in_own_thread(lambda: end_rest_of_session(rank.pid))
+        deadline = time.monotonic() + UNKILLABLE_SECONDS
+        while any(process.runs for process in rank.behind):
+            if time.monotonic() > deadline and (pid := rank.hanging):
+                return pid
+            await asyncio.sleep(NOTED_SECONDS)
+        return 0
 
 
 def _noting(wait: Callable[[], int], ended: list[float]) -> int:

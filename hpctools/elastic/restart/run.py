@@ -205,7 +205,8 @@ class RestartRun:
         step = machine.step or int(now)
         members = tuple(self._members())
         phase = PHASES[machine.phase]
-        return View(step, len(machine.calls), machine.generation, phase, members, begins=not self.asks)
+        world = len(machine.members) * self._spec.workers_per_node  # also when one of them has ended well
+        return View(step, world, machine.generation, phase, members, begins=not self.asks)
 
     def _members(self) -> Iterator[MemberView]:
         """Ranks that run, and those that could on nodes without any."""
