@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Sequence
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Agent, Names, Outcome, write
 from hpctools.elastic.protocol import REPLAYED, worker_place
+from hpctools.python_command import python_command
 
+NOBODY_CAME = (
+    "a worker's program has ended well, and none had come to its elastic.Loader: each trained by itself, if "
+    "at all; where a container or `env -i` starts it, have HPCTOOLS_RUN_DIR, HPCTOOLS_WORKER, LOCAL_RANK and "
+    "SLURM_JOB_ID passed on, and the run's folder be there"
+)
+SHELL = 128  # a shell's exit code is that and the signal which ended its command
 RESTARTS = 3
 FORGOTTEN_SECONDS = 60.0
 
@@ -39,6 +48,8 @@ class Exits:
         elif code == 0 and not (agent.leaving or run.completed) and roster.ended_early(worker, tail):
             self._crashed(agent, worker, code, [*tail, REPLAYED])
         elif code == 0 and worker not in roster.departed and self._is_program_s_end(agent):
+            if run.membership.generation == 0 and not run.finishing:
+                run.warn(NOBODY_CAME)
             run.begin_to_finish()
         elif code == 0 and agent.is_baseline and not (agent.leaving or run.completed):
             self.start_again(agent, worker)  # it was let go, and its node stays
@@ -121,6 +132,16 @@ class Exits:
             return
         run.replicas.crashed(agent.job_id, last)
         self.send_away(agent, "failed")
+
+
+def code_behind(command: Sequence[str], code: int) -> int:
+    """The exit code of a worker's program: a shell that waited for it tells a signal as 128 and its number.
+
+    Args:
+        command: what the agent starts. Python tells by itself which signal has ended it.
+    """
+    told = code - SHELL if python_command(command) is None else 0
+    return -told if 0 < told < signal.NSIG else code
 
 
 def _count(agent: Agent, worker: str, *, trains: bool) -> int:

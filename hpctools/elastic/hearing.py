@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from hpctools.elastic.actions import RestartAll
 from hpctools.elastic.context import RunContext
-from hpctools.elastic.exits import Exits
+from hpctools.elastic.exits import Exits, code_behind
 from hpctools.elastic.peers import Agent, Outcome, Worker, write
 from hpctools.elastic.protocol import SILENCE_SECONDS, Message, told_by
 from hpctools.elastic.recovery.settings import EXIT_CODES
@@ -98,7 +98,8 @@ class Hearing:
             self._run.restart.heard(agent, message)
 
     def _on_exited(self, agent: Agent, message: Message, now: float) -> None:
-        worker, code, tail = str(message["worker"]), int(message["code"]), list(message["tail"])
+        worker, tail = str(message["worker"]), list(message["tail"])
+        code = code_behind(self._run.spec.command, int(message["code"]))
         agent.running.discard(worker)
         if worker in self._run.roster.judged:
             self._lost_with_its_process(worker, now)

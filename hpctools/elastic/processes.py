@@ -296,7 +296,7 @@ class Workers:
     def _own_environment(self, worker: str) -> dict[str, str]:
         return {
             WORKER: worker,
-            "LOCAL_RANK": str(worker_place(worker)[1]),  # which of the node's GPUs is its own
+            **dict.fromkeys(("LOCAL_RANK", "SLURM_LOCALID"), str(worker_place(worker)[1])),  # its GPU's place
         }
 
 

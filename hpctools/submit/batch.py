@@ -16,7 +16,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNSET = (
     'export HPCTOOLS_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK-}"\n'  # for the workers, who share the node
     "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_DISTRIBUTION SLURM_HINT "
-    "${!SLURM_CPU_BIND*} ${!SLURM_MEM_BIND*} ${!SLURM_GPU_BIND*}"
+    "${!SLURM_CPU_BIND*} ${!SLURM_MEM_BIND*} ${!SLURM_GPU_BIND*} ${!SLURM_TRES_BIND*}"
 )
 # An agent that is killed (kill -9, the kernel short of memory) is started again, so that its node is not lost
 # with it; any other end is one. Slurm signals a task, not its children (proctrack/cgroup), so bash passes the

@@ -187,3 +187,34 @@ def test_the_end_of_who_was_not_to_be_started_again_orders_nothing_when_it_is_to
         assert len(crashed) == 1
 
     scene(play)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        (("/run/script",), 137, -9),
+        (("apptainer", "exec", "i.sif", "python", "t.py"), 134, -6),
+        (("/run/script",), 128, 128),
+        (("/run/script",), 255, 255),
+        (("/run/script",), 1, 1),
+        (("/run/script",), 0, 0),
+        (("/run/script",), -9, -9),
+        (("python3", "t.py"), 137, 137),
+    ],
+)
+def test_a_shell_tells_the_signal_that_has_ended_its_command(
+    command: tuple[str, ...], code: int, told: int
+) -> None:
+    assert exits.code_behind(command, code) == told
+
+
+def test_a_worker_that_is_killed_behind_a_shell_is_started_again(scene: Play) -> None:
+    """As by the kernel when memory is short: the run failed."""
+
+    def die(made: Scene) -> None:
+        made.run.spec = replace(made.run.spec, command=("/run/script",))
+        made.ends("b0.1.0", 137)
+        assert started_again(made, "b0") == ["b0.1.0"]
+        assert not made.run.ended.done()
+
+    scene(die)

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from ledger_run import LedgerRun
 
+from hpctools.elastic import exits
+
 PROGRAM = """
 import json, os, signal, sys
 states = {each.name: signal.getsignal(each) is signal.SIG_IGN for each in (signal.SIGINT, signal.SIGQUIT)}
 with open(sys.argv[1], "w") as file:
-    json.dump({"ignored": states, "cpus": os.environ.get("SLURM_CPUS_PER_TASK")}, file)
+    told = {name: os.environ.get(name) for name in ("SLURM_CPUS_PER_TASK", "SLURM_LOCALID", "LOCAL_RANK")}
+    json.dump({"ignored": states, **told}, file)
 """
 
 
@@ -40,4 +43,12 @@ def test_signals_and_the_cpus_of_a_task(
     with LedgerRun(tmp_path, [sys.executable, "-c", PROGRAM, str(out)], (1, 1), mode=mode) as run:
         assert run.end() == 0, run.story()
     seen = json.loads(out.read_text())
-    assert seen == {"ignored": {"SIGINT": False, "SIGQUIT": False}, "cpus": cpus}
+    assert seen["ignored"] == {"SIGINT": False, "SIGQUIT": False}
+    assert seen["SLURM_CPUS_PER_TASK"] == cpus
+    assert seen["LOCAL_RANK"] == "0"
+    warned = [event.detail["message"] for event in run.events("warning")]
+    if mode == "live":
+        assert seen["SLURM_LOCALID"] == "0"
+        assert warned == [exits.NOBODY_CAME]
+    else:
+        assert warned == []

@@ -55,7 +55,7 @@ def fake_programs(tmp_path: Path) -> Path:
     """A srun and a python that say how they were called, and a srun exit code from a file."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    layout = "$SLURM_CPU_BIND$SLURM_CPUS_PER_TASK"
+    layout = "$SLURM_CPU_BIND$SLURM_CPUS_PER_TASK$SLURM_TRES_BIND"
     tell = f'#!/bin/bash\nprintf "%s\\0" "${{0##*/}}" "$PWD" "{layout}" "$@"; printf "\\n"\n'
     (folder / "srun").write_text(tell + "exit 9\n")
     (folder / "py").write_text(tell)
@@ -80,7 +80,11 @@ def test_the_baseline_starts_one_agent_a_node_then_cancels_replicas_and_keeps_th
     python = str(fake_programs / "py")
     script = batch.baseline("r-1", str(folder), python, NodeSizes.between(2, 6), ())
     done = bash(
-        script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_CPU_BIND="quiet", SLURM_CPUS_PER_TASK="8"
+        script,
+        PATH=f"{fake_programs}:{os.environ['PATH']}",
+        SLURM_CPU_BIND="quiet",
+        SLURM_CPUS_PER_TASK="8",
+        SLURM_TRES_BIND="gres/gpu:single:1",
     )
     run = os.fsencode(folder)
     assert done.stderr == b""
