@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import socket
@@ -21,6 +22,7 @@ import torch.distributed
 from hpctools.elastic.device_group import DeviceGroup
 from hpctools.elastic.devices import GLOO, NCCL, DeviceLinks
 from hpctools.elastic.meeting import HERE, LINK_TIMEOUT, Meeting, Store
+from hpctools.elastic.networks import gloo_devices
 from hpctools.elastic.scratch import CPU, Scratch
 
 Result = TypeVar("Result")
@@ -77,6 +79,7 @@ class Group:
         gloo: what all members agree over, and add up over where there is nothing else; None: we are alone.
         devices: what they add up over where each has a GPU of its own. Ends with this object, or as soon as
             anything fails in our thread: whatever waits for the GPU then would wait for a lost peer.
+        networks: how many connections gloo has with each of the others; a message's tag picks one.
 
     Attributes:
         number: the generation.
@@ -84,13 +87,20 @@ class Group:
     """
 
     def __init__(
-        self, number: int, rank: int, world: int, gloo: Gloo, devices: DeviceGroup | None = None
+        self,
+        number: int,
+        rank: int,
+        world: int,
+        gloo: Gloo,
+        devices: DeviceGroup | None = None,
+        networks: int = 1,
     ) -> None:
         self.number = number
         self.rank = rank
         self.world = world
         self._gloo = gloo
         self._devices = devices
+        self._networks = networks
         self._scratch = Scratch()
         self._tasks: queue.SimpleQueue[Task[object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -142,10 +152,10 @@ class Group:
 
         When nothing is under way that is all, and the group's memory stays sound.
         """
-        for rank in self.others:
+        for rank, network in itertools.product(self.others, range(self._networks)):
             # A receive that times out closes the connection; Backend.abort() leaves it open (torch 2.13).
             with contextlib.suppress(RuntimeError):
-                self.receive(torch.empty(1), rank, ABANDON_TAG).wait(ABANDON_TIMEOUT)
+                self.receive(torch.empty(1), rank, ABANDON_TAG + network).wait(ABANDON_TIMEOUT)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int) -> Work:
         """Begin to send a contiguous CPU tensor to a rank."""
@@ -287,19 +297,11 @@ def link(
     meeting.meet(HERE, devices.note if devices is not None else "")
     options = _c10d.ProcessGroupGloo._Options()
     options._timeout = LINK_TIMEOUT
-    options._threads = 2
-    options._devices = [_device(host)]
+    options._devices = gloo_devices(host)
+    options._threads = 2 * len(options._devices)
     gloo = _c10d.ProcessGroupGloo(store, rank, world, options)
     linked = devices.join(meeting, warn) if devices is not None else None
-    return Group(number, rank, world, gloo, linked)
-
-
-def _device(host: str) -> Any:
-    """The network that gloo uses: that of our address, or what torch's own variable names."""
-    interface = os.environ.get("GLOO_SOCKET_IFNAME")
-    if interface:
-        return _c10d.ProcessGroupGloo.create_device(interface=interface)
-    return _c10d.ProcessGroupGloo.create_device(hostname=host)
+    return Group(number, rank, world, gloo, linked, len(options._devices))
 
 
 def _on_our_stream(work: Callable[[], Result]) -> Callable[[], Result]:

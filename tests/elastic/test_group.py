@@ -16,11 +16,20 @@ from test_exchange import HOST, on_ranks
 
 from hpctools.elastic.group import Group, await_all, join_store, open_store, released
 from hpctools.elastic.links import Links
+from hpctools.elastic.networks import gloo_devices
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_what_waits_for_others_in_an_abandoned_group_fails_at_once(world: int) -> None:
-    """Else the thread would end while Python shuts down, which takes the process down with SIGABRT."""
+@pytest.mark.parametrize(
+    ("world", "interfaces", "tag"), [(2, "", 1), (3, "", 1), (2, "lo,lo", 1), (2, "lo,lo", 2)]
+)
+def test_what_waits_for_others_in_an_abandoned_group_fails_at_once(
+    world: int, interfaces: str, tag: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the thread would end while Python shuts down, which takes the process down with SIGABRT.
+
+    With two interfaces it waits on one of two connections, which the tag picks.
+    """
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", interfaces)
     all_know = threading.Barrier(world)
 
     def work(group: Group) -> str:
@@ -29,7 +38,7 @@ def test_what_waits_for_others_in_an_abandoned_group_fails_at_once(world: int) -
             return ""
         woken = threading.Event()
         into = [torch.empty(3) for _ in group.others]
-        waits = [group.receive(tensor, rank, 1) for tensor, rank in zip(into, group.others, strict=True)]
+        waits = [group.receive(tensor, rank, tag) for tensor, rank in zip(into, group.others, strict=True)]
         task = group.begin(lambda: await_all(waits), woken.set)
         assert not woken.wait(0.2)
         group.abandon()
@@ -40,6 +49,22 @@ def test_what_waits_for_others_in_an_abandoned_group_fails_at_once(world: int) -
         return "woken"
 
     assert on_ranks(world, work)[0] == "woken"
+
+
+@pytest.mark.parametrize("named", ["lo,lo", "lo", "lo, lo,"])
+def test_gloo_has_a_device_for_each_interface_that_is_named(
+    named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch does by itself; it took the whole list for the name of one."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", named)
+
+    def work(group: Group) -> list[float]:
+        sums = [torch.full((3,), float(group.rank + place)) for place in range(4)]
+        await_all([group.all_reduce(each) for each in sums])
+        return [float(each[0]) for each in sums]
+
+    assert len(gloo_devices("no-such-host.invalid")) == named.count("lo")
+    assert on_ranks(2, work) == [[1.0, 3.0, 5.0, 7.0]] * 2
 
 
 def test_a_lone_group_has_nothing_to_give_up() -> None:
