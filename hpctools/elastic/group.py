@@ -21,7 +21,7 @@ import torch.distributed
 
 from hpctools.elastic.device_group import DeviceGroup
 from hpctools.elastic.devices import GLOO, NCCL, DeviceLinks
-from hpctools.elastic.meeting import HERE, LINK_TIMEOUT, Meeting, Store
+from hpctools.elastic.meeting import HERE, HOSTS, LINK_TIMEOUT, Meeting, Store
 from hpctools.elastic.networks import gloo_devices
 from hpctools.elastic.scratch import CPU, Scratch
 
@@ -282,7 +282,7 @@ def link(
     """Connect with all members of a generation; blocks until all are there.
 
     Args:
-        host: our own address, which the others connect to.
+        host: our own address, as the others are told.
         given_up: asked again and again whether it is still wanted.
         devices: links our GPU, too, where each member has one; None: we have none.
         warn: told why the GPUs are not linked though each member has one.
@@ -294,10 +294,11 @@ def link(
     if store is None:
         return Group(number, rank, world, None)
     meeting = Meeting(store, rank, world, given_up)
+    meeting.leave(HOSTS, host)
     meeting.meet(HERE, devices.note if devices is not None else "")
     options = _c10d.ProcessGroupGloo._Options()
     options._timeout = LINK_TIMEOUT
-    options._devices = gloo_devices(host)
+    options._devices = gloo_devices(host, lambda: meeting.notes(HOSTS))
     options._threads = 2 * len(options._devices)
     gloo = _c10d.ProcessGroupGloo(store, rank, world, options)
     linked = devices.join(meeting, warn) if devices is not None else None

@@ -19,6 +19,8 @@ LINK_TIMEOUT = timedelta(seconds=20)
 MEET_SECONDS = 0.005
 HERE = "here"
 """Where the members of a generation meet first."""
+HOSTS = "hosts"
+"""Where each has left its address before."""
 
 
 class GivenUpError(Exception):
@@ -39,6 +41,10 @@ class Meeting:
     world: int
     given_up: Callable[[], bool]
 
+    def leave(self, place: str, note: str) -> None:
+        """Leave a note; who meets us later, anywhere, finds it."""
+        self.store.set(f"{place}/{self.rank}", note)
+
     def meet(self, place: str, note: str, patience: timedelta = LINK_TIMEOUT) -> None:
         """Leave a note, and wait until all have left theirs.
 
@@ -49,7 +55,7 @@ class Meeting:
             RuntimeError: not everyone came in time.
             GivenUpError: it is not wanted any more.
         """
-        self.store.set(f"{place}/{self.rank}", note)
+        self.leave(place, note)
         deadline = time.monotonic() + patience.total_seconds()
         while not self.store.check(self._keys(place)):
             if self.given_up():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 import torch
 from test_exchange import HOST, on_ranks
 
-from hpctools.elastic.group import Group, await_all, join_store, open_store, released
+from hpctools.elastic.group import Group, await_all, join_store, link, open_store, released
 from hpctools.elastic.links import Links
 from hpctools.elastic.networks import gloo_devices
 
@@ -65,6 +66,27 @@ def test_gloo_has_a_device_for_each_interface_that_is_named(
 
     assert len(gloo_devices("no-such-host.invalid")) == named.count("lo")
     assert on_ranks(2, work) == [[1.0, 3.0, 5.0, 7.0]] * 2
+
+
+def test_gloo_s_own_address_is_chosen_by_those_that_all_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its own name resolves to (127.0.1.1 on Debian) would be told to the others, who never link."""
+    chosen: dict[str, list[str]] = {}
+
+    def choose(host: str, members: Callable[[], list[str]]) -> str:
+        chosen[host] = members()
+        return HOST
+
+    monkeypatch.setattr("hpctools.elastic.networks.gloo_host", choose)
+    store = open_store(HOST)
+
+    def rank(place: int) -> list[int]:
+        own = store if place == 0 else join_store(HOST, store.port)
+        return link(1, place, 2, own, f"no-such-host-{place}.invalid").others
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(rank, range(2), timeout=60)) == [[1], [0]]
+    names = ["no-such-host-0.invalid", "no-such-host-1.invalid"]
+    assert chosen == dict.fromkeys(names, names)
 
 
 def test_a_lone_group_has_nothing_to_give_up() -> None:
