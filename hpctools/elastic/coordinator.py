@@ -29,6 +29,7 @@ from hpctools.elastic.effects import (
     Decided,
     Effect,
     Formed,
+    NotLinked,
     Send,
     Waiting,
     WentBack,
@@ -119,9 +120,8 @@ class Coordinator:
         run = self._run
         listen, publish = own_address()
         server = await asyncio.start_server(self._connections.serve, listen, 0, limit=LINE_LIMIT)
-        port = server.sockets[0].getsockname()[1]
         self._begin(publish)
-        where = (publish, port, self._connections.token)
+        where = (publish, server.sockets[0].getsockname()[1], self._connections.token)
         await publishing.publish(run, CoordinatorAddress(*where, os.getpid(), run.job_id, self._term))
         keeping = [asyncio.ensure_future(work) for work in (run.replicas.keep(), self._baseline.keep())]
         ticking = asyncio.ensure_future(self._tick())
@@ -298,6 +298,9 @@ class Coordinator:
             run.saves.note_waiting()
         elif isinstance(effect, Decided):
             run.journal.decided(effect)
+        elif isinstance(effect, NotLinked):
+            for agent in filter(None, map(roster.agent_of, effect.workers)):
+                run.replicas.came_to_nothing(agent.job_id)
         elif isinstance(effect, Completed):
             if not run.completed:  # else the coordinator before us has noted it
                 run.journal.event(COMPLETED, step=run.journal.status.step)

@@ -95,10 +95,17 @@ class Broken:
 
 
 @dataclass(frozen=True)
+class NotLinked:
+    """Workers that would have joined are let go: with them no generation could be linked."""
+
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Completed:
     """All members have done the last step."""
 
     members: tuple[str, ...]
 
 
-Effect = Send | Formed | Waiting | Adopted | WentBack | Decided | Broken | Completed
+Effect = Send | Formed | Waiting | Adopted | WentBack | Decided | Broken | NotLinked | Completed

@@ -12,7 +12,7 @@ from hpctools.elastic import forming as forms
 from hpctools.elastic import selection
 from hpctools.elastic.assembly import Assembly
 from hpctools.elastic.deciding import NOBODY, Growth, GrowthFacts, Settle, Verdict
-from hpctools.elastic.effects import Broken, Completed, Decided, Effect, Formed, Send, Waiting
+from hpctools.elastic.effects import Broken, Completed, Decided, Effect, Formed, NotLinked, Send, Waiting
 from hpctools.elastic.forming import NO_STATE, Forming, Member, Place
 from hpctools.elastic.protocol import worker_place
 
@@ -369,7 +369,9 @@ class Generations:
         joiners = [each for each in forming.members if each not in self._participants]
         for joiner in joiners:
             self._drop(joiner)
-        if not joiners:
+        if joiners:
+            self.effects.append(NotLinked(tuple(joiners)))
+        else:
             self._recover(now)
 
     def _break(self, reason: str, *, state_is_lost: bool = False) -> None:

@@ -397,4 +397,4 @@ class Membership(Generations):
             self._look_at = verdict.not_before
             return self.members
         size = selection.largest_within(self._sizes, min(verdict.to, len(wanted)))
-        return selection.wanted(self._ready, self.members, max(size, world))
+        return selection.grown(self._ready, self.members, self._sizes, max(size, world), self._failed_links)

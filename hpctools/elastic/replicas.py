@@ -187,13 +187,17 @@ class Replicas:
     def crashed(self, job_id: int, last_line: str) -> None:
         """A worker of a replica job raised; too many jobs at the same place, and no more are submitted."""
         self._crashes[last_line].add(job_id)
-        for slot in self._of(job_id):
-            slot.served = False  # it came to nothing: back off
+        self.came_to_nothing(job_id)
         if len(self._crashes[last_line]) >= SAME_CRASHES and not self._stopped:
             self.stop()
             self._journal.event(
                 "warning", message=f"no more replicas: {SAME_CRASHES} of them failed with: {last_line}"
             )
+
+    def came_to_nothing(self, job_id: int) -> None:
+        """A job's workers were of no use: the next one is asked for later, and later each time."""
+        for slot in self._of(job_id):
+            slot.served = False
 
     def was_given_back(self, job_id: int) -> None:
         """A coordinator before us has cancelled this job."""

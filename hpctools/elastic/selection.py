@@ -29,6 +29,31 @@ def wanted(ready: Mapping[str, Member], members: Sequence[str], size: int) -> tu
     return in_order(ready, preferred[:size])
 
 
+def grown(
+    ready: Mapping[str, Member], members: Sequence[str], sizes: Sequence[int], size: int, failures: int
+) -> tuple[str, ...]:
+    """The workers that should train when it grows to `size`; after a failure to link those of one more node.
+
+    One node that cannot be linked would keep all others out. Which node it is nobody knows, so each has its
+    turn, where that makes an allowed size.
+
+    Args:
+        failures: to link, in a row, so far.
+    """
+    everyone = wanted(ready, members, size)
+    joiners = [each for each in everyone if each not in members]
+    nodes = list(dict.fromkeys(map(_agent_of, joiners)))
+    if not failures or not nodes:
+        return everyone
+    alone = nodes[(failures - 1) % len(nodes)]
+    chosen = [*members, *(each for each in joiners if _agent_of(each) == alone)]
+    return in_order(ready, chosen) if len(chosen) in sizes else everyone
+
+
+def _agent_of(worker: str) -> str:
+    return worker.rsplit(".", 2)[0]
+
+
 def recovering(
     ready: Mapping[str, Member], holders: Sequence[str], sizes: Sequence[int], need: int
 ) -> tuple[str, ...]:

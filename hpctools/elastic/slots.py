@@ -15,7 +15,7 @@ class Slot:
         replica: which one it is, from 0.
         nodes: how many it has.
         job_id: the job that has it; None when it is free.
-        served: whether an agent of the job ever reported.
+        served: whether an agent of the job ever reported, and it has not come to nothing since.
         without: nodes that the job was submitted not to get.
         failures: attempts in a row that led to nothing.
         not_before: when the next submission may be tried.
