@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import os
 import socket
 from typing import Any
 
@@ -95,6 +96,25 @@ def own_address() -> tuple[str, str]:
     if ipaddress.ip_address(address).is_loopback:
         return "0.0.0.0", name  # noqa: S104
     return address, address
+
+
+def check_own_address() -> None:
+    """Whether we can listen where `own_address` says.
+
+    Raises:
+        ElasticError: the node's own name resolves to an address that the node does not have.
+    """
+    listen, _ = own_address()
+    try:
+        socket.create_server((listen, 0)).close()
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ElasticError(
+            f"this node, {socket.gethostname()}, cannot listen at {listen}, to which its own name resolves: "
+            f"{reason}",
+            "have the name resolve on the node itself to an IPv4 address that one of its interfaces has and "
+            "the other nodes reach, and to no floating or translated one (docs/elastic-site.md, The network)",
+        ) from None
 
 
 def connect(address: CoordinatorAddress, timeout: float) -> socket.socket:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from hpctools.elastic.complaints import Complaints
 from hpctools.elastic.coordinator import Coordinator
 from hpctools.elastic.folder import CoordinatorAddress, RunFolder
+from hpctools.elastic.protocol import check_own_address
 from hpctools.elastic.reach import Part, Reach
 from hpctools.errors import ElasticError
 
@@ -148,8 +149,10 @@ class Succession:
         self._seen = max(term, before)
         if term < before:
             return 0  # an empty folder in the place of what was mounted: terms never go back
-        due = self._is_due(now, term, published)
-        return term + 1 if due and self._folder.claim_term(term + 1, agent=self._name) else 0
+        if not self._is_due(now, term, published):
+            return 0
+        check_own_address()  # who cannot listen leaves the term to another one
+        return term + 1 if self._folder.claim_term(term + 1, agent=self._name) else 0
 
     def _is_due(self, now: float, term: int, published: int | None) -> bool:
         if term == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,32 @@ def test_why_nobody_could_coordinate_is_said_at_once_and_at_the_end(
     assert said.startswith("elastic: cannot look who coordinates the run, or coordinate it: cannot ")
     assert words in said
     assert list((folder.path / "terms").iterdir()) == []
+
+
+def test_a_node_whose_name_leads_to_an_address_of_another_claims_no_term_and_says_why(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with a floating address: its coordinator ended with a traceback, and the next term was claimed."""
+    monkeypatch.setattr(agent_line, "FIND_SECONDS", 0.5)
+    monkeypatch.setattr(agent_line, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(socket, "gethostname", lambda: "n1")
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.1")  # nobody's (RFC 5737)
+    heirs = Succession(folder, "b0", lambda term: pytest.fail("it has no term"), is_first=True)
+    line = AgentLine(folder, "t-1", heirs, dict, lambda message: None)
+    with pytest.raises(ElasticError) as end:
+        asyncio.run(asyncio.wait_for(line.keep(), LIMIT))
+    words = "this node, n1, cannot listen at 192.0.2.1, to which its own name resolves: Cannot assign"
+    assert words in end.value.message
+    assert "IPv4 address" in end.value.remedy
+    (said,) = capsys.readouterr().err.splitlines()
+    assert words in said
+    assert folder.current_term() == 0
+
+
+def test_a_node_that_can_listen_claims_a_term(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "127.0.0.1")
+    heirs = Succession(folder, "b0", lambda term: pytest.fail("not yet"), is_first=True)
+    assert heirs.unreached(0.0, published=None) == 1
 
 
 def test_what_is_over_is_not_said_at_the_end(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
