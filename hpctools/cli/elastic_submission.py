@@ -148,8 +148,8 @@ def _check_that_it_ended(
     """
     if status is not None and has_said(folder, status.state):
         return
-    jobs = [job.job_id for job in folder.jobs() if job.role == "baseline"]
-    there, name = still_there(jobs, client), folder.path.name
+    name = folder.path.name
+    there = still_there([(name, job) for job in folder.jobs() if job.role == "baseline"], client)
     if status is None and any(state != "COMPLETING" for state in there.values()):
         raise SubmitError(f"run {name} has not begun", f"end it first: hp-cancel {name}")
     if there:

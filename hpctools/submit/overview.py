@@ -100,7 +100,7 @@ def overview(
         now, end: this moment, and when the run's time is up (None: never, or not known), Unix seconds.
     """
     roles = {record.job_id: record.role for record in records}
-    mine = of_run(queue or (), spec.id, set(roles))
+    mine = of_run(queue or (), spec.id, records)
     views = [_job(job, roles) for job in mine]
     state, note = _state(status, roles, views, known=queue is not None)
     if state == "starting" and status is not None and spec.mode == "live":

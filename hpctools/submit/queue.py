@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from hpctools.elastic.folder import JobRecord
 from hpctools.slurm.states import OVER
 from hpctools.slurm.types import Job
 from hpctools.submit.plan import run_comment
+from hpctools.submit.recorded import is_recorded
 
 
 class _HasState(Protocol):
@@ -20,12 +22,17 @@ def is_over(job: _HasState) -> bool:
     return job.state.split()[0] in OVER
 
 
-def of_run(queue: Iterable[Job], run_id: str, recorded: set[int]) -> list[Job]:
+def of_run(queue: Iterable[Job], run_id: str, recorded: Sequence[JobRecord]) -> list[Job]:
     """Those of a user's jobs that belong to a run.
 
-    Found by the run's comment, so also when recording them failed; and by their recorded ids, unless another
-    job has such an id by now.
+    Found by the run's comment, so also when recording them failed. One that has lost its comment is found by
+    its recorded id, unless another job has that by now.
     """
-    comment = run_comment(run_id)
-    mine = (job for job in queue if job.comment == comment or (job.id in recorded and not job.comment))
+    comment, records = run_comment(run_id), {record.job_id: record for record in recorded}
+    mine = (
+        job
+        for job in queue
+        if job.comment == comment
+        or (not job.comment and job.id in records and is_recorded(job, records[job.id]))
+    )
     return sorted(mine, key=lambda job: job.id)

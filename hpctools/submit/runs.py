@@ -9,10 +9,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpctools.elastic.folder import RunFolder
+from hpctools.elastic.folder import JobRecord, RunFolder
 from hpctools.elastic.job_fate import ALIVE
 from hpctools.errors import CommandError, ElasticError, ReleaseError, SubmitError, UnreachableError
 from hpctools.slurm.client import SlurmClient
+from hpctools.submit.recorded import is_recorded
 
 _COMMENT = "hp-run:"
 _BAD = ("failed", "cancelled")
@@ -106,28 +107,40 @@ def find_baselines(word: str, root: Path, client: Callable[[], SlurmClient]) -> 
         UnreachableError: the controller does not answer.
     """
     folders = find_runs(word, root, client)
-    newest = [[job.job_id for job in each.jobs() if job.role == "baseline"][-1:] for each in folders]
+    newest = [[job for job in each.jobs() if job.role == "baseline"][-1:] for each in folders]
     if not all(newest):
         raise SubmitError(f"run {word} has no baseline job", "see hp-status --all")
-    jobs = tuple(job for (job,) in newest)
+    records = [record for (record,) in newest]
+    jobs = tuple(record.job_id for record in records)
     states = [status.state if (status := each.status()) else "" for each in folders]
     known = list(zip(jobs, states, strict=True))
     finished = frozenset(job for job, state in known if state == "finished")
     failed = {job: run for (job, state), run in zip(known, folders, strict=True) if state in _BAD}
     restarted = frozenset(job for job, run in failed.items() if run.spec().mode == "restart")
-    there = frozenset(still_there(failed, client))
+    asked = [(run, job) for run, job in zip(folders, records, strict=True) if job.job_id in failed]
+    there = frozenset(still_there([(run.path.name, job) for run, job in asked], client))
     return Baselines(jobs, finished, frozenset(failed), there, restarted)
 
 
-def still_there(jobs: Collection[int], client: Callable[[], SlurmClient]) -> dict[int, str]:
-    """Those jobs that wait, run or are being ended, with their states; none when Slurm does not say."""
+def still_there(jobs: Collection[tuple[str, JobRecord]], client: Callable[[], SlurmClient]) -> dict[int, str]:
+    """Those jobs that wait, run or are being ended, with their states; none when Slurm does not say.
+
+    Args:
+        jobs: each with the id of its run; another job that has its id by now is not it.
+        client: makes the connection to Slurm.
+    """
     if not jobs:
         return {}
+    asked = {record.job_id: (f"{_COMMENT}{run}", record) for run, record in jobs}
     try:
-        found = client().jobs(ids=sorted(jobs))
+        found = client().jobs(ids=sorted(asked))
     except (UnreachableError, CommandError, ReleaseError):
         return {}
-    return {job.id: job.state for job in found if job.id in jobs and job.state in (*ALIVE, "COMPLETING")}
+    left = [job for job in found if job.id in asked and job.state in (*ALIVE, "COMPLETING")]
+    ours = ((job, *asked[job.id]) for job in left)
+    return {
+        job.id: job.state for job, said, record in ours if job.comment == said or is_recorded(job, record)
+    }
 
 
 def has_said(folder: RunFolder, state: str) -> bool:

@@ -97,7 +97,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """Of the run that was cancelled the job is being ended; of the one that failed it has."""
     slurm = FakeSlurm()
     for job, state in ((31, "FAILED"), (41, "COMPLETING")):
-        slurm.queue[job] = Job(job, "train", "nlp1", "nlp", "gpu", "high", state)
+        slurm.queue[job] = Job(job, "train", "nlp1", "nlp", "gpu", "high", state, submitted=1_700_000_000)
     monkeypatch.setattr(dependency, "connect", lambda: slurm)
     return slurm
 

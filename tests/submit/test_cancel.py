@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -106,6 +107,16 @@ def test_another_users_job_with_our_number_is_not_touched(run):
     slurm.queue[102] = replace(slurm.queue[102], comment="hp-run:other")
     cancel_run(folder, slurm, FakeClock().sleep, by="nlp1")
     assert slurm.cancelled == [103, 101]
+
+
+@pytest.mark.parametrize(("later", "cancelled"), [(0, [103, 101, 102]), (86400, [103, 101])])
+def test_a_job_without_a_comment_is_ours_by_its_number_unless_it_was_submitted_later(run, later, cancelled):
+    """Slurm uses ids again: a plain job of the same user was cancelled."""
+    folder, slurm = run
+    slurm.queue[102] = replace(slurm.queue[102], comment="", submitted=int(time.time()) + later)
+    cancel_run(folder, slurm, FakeClock().sleep, by="nlp1")
+    assert slurm.cancelled == cancelled
+    assert slurm.queue[102].state == ("RUNNING" if later else "CANCELLED")
 
 
 def test_at_its_end_the_baseline_cancels_only_replicas(run):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import tempfile
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from hpctools.elastic.folder import JobRecord
 from hpctools.errors import ReleaseError, SubmitError, UnreachableError
+from hpctools.slurm.types import Job
 from hpctools.submit.runs import find_run, find_runs, run_folders, still_there
 from hpctools.testing.runs import make_run
 from hpctools.testing.slurm import FakeSlurm
+
+RECORDED = int(datetime(2026, 2, 3, 10, tzinfo=timezone.utc).timestamp())
 
 
 def no_slurm():
@@ -93,4 +98,22 @@ def test_an_unknown_run_is_answered_with_similar_ones(tmp_path, word, remedy):
 @pytest.mark.parametrize("failure", [UnreachableError, ReleaseError])
 def test_where_slurm_does_not_say_it_no_job_is_known_to_be_there(failure):
     slurm = FakeSlurm(failure=failure("Slurm's controller does not answer, or nobody can read it"))
-    assert still_there([101], lambda: slurm) == {}
+    record = JobRecord("2026-02-03T10:00:00.000+00:00", "baseline", 101)
+    assert still_there([("train-3fa9c1", record)], lambda: slurm) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "there"),
+    [
+        ({"submitted": RECORDED + 200, "comment": "site"}, True),
+        ({"submitted": RECORDED + 400}, False),
+        ({"submitted": RECORDED + 400, "comment": "hp-run:train-3fa9c1"}, True),
+        ({}, False),
+    ],
+)
+def test_another_job_that_has_a_runs_id_by_now_is_not_its_job(changes, there):
+    slurm = FakeSlurm()
+    slurm.queue[101] = Job(101, "train", "nlp1", "nlp", "gpu", "normal", "RUNNING", **changes)
+    record = JobRecord("2026-02-03T10:00:00.000+00:00", "baseline", 101)
+    found = still_there([("train-3fa9c1", record)], lambda: slurm)
+    assert found == ({101: "RUNNING"} if there else {})
