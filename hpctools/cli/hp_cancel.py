@@ -104,7 +104,9 @@ def _end(
         # The baseline's batch script asks at its end, and most often there is nothing to say.
         if done.replicas or not given.replicas:
             show(asdict(done) if given.json else _text(done))
-    return 1 if any(done.remaining for done in cancelled) else 0
+        if done.failure:
+            _tell(f"run {done.run}: that it is cancelled could not be recorded: {done.failure}")
+    return 1 if any(done.remaining or done.failure for done in cancelled) else 0
 
 
 def _tell(text: str) -> None:

@@ -30,12 +30,14 @@ class Cancelled:
     Attributes:
         baseline, replicas: ids of the jobs that were cancelled.
         remaining: ids of jobs that were still there when we stopped waiting.
+        failure: why the run's folder does not say that it is cancelled; empty where it does, or jobs remain.
     """
 
     run: str
     baseline: tuple[int, ...]
     replicas: tuple[int, ...]
     remaining: tuple[int, ...]
+    failure: str = ""
 
 
 @dataclass
@@ -45,12 +47,14 @@ class _Run:
     Attributes:
         asked: roles of the jobs that were cancelled, by id.
         left: jobs that were still there when we last looked.
+        failure: why its end could not be recorded; empty otherwise.
     """
 
     folder: RunFolder
     spec: RunSpec
     asked: dict[int, str] = field(default_factory=dict)
     left: list[JobView] = field(default_factory=list)
+    failure: str = ""
 
     def patience(self) -> float:
         """Seconds for which it is worth waiting: ranks may save as long as Slurm lets them, KillWait."""
@@ -85,7 +89,15 @@ class _Run:
             replicas=tuple(job_id for job_id, role in self.asked.items() if role == "replica"),
             # What is completing has been signalled and can only end.
             remaining=tuple(job.id for job in self.left if job.state != "COMPLETING"),
+            failure=self.failure,
         )
+
+    def record(self, message: str) -> None:
+        """Have its folder say that it is cancelled; a full disk keeps no other run from being recorded."""
+        try:
+            settle(self.folder, self.spec, "cancelled", message)
+        except ElasticError as error:
+            self.failure = str(error)
 
 
 def cancel_runs(
@@ -121,7 +133,7 @@ def cancel_runs(
     _cancel_jobs(runs, client, sleep, ("baseline", "replica"), course)
     for run in runs:
         if not run.done.remaining:
-            settle(run.folder, run.spec, "cancelled", f"cancelled by {by}")
+            run.record(f"cancelled by {by}")
     return [run.done for run in runs]
 
 

@@ -52,6 +52,7 @@ def test_json(slurm, capfd):
         "baseline": [101],
         "replicas": [102],
         "remaining": [],
+        "failure": "",
     }
 
 
@@ -154,6 +155,22 @@ def test_of_two_runs_the_one_that_stays_is_named_once_the_other_has_saved(tmp_pa
         "run stays-000001: still there: see `squeue -j 101`",
         "run saves-000002: cancelled baseline job 102",
     ]
+
+
+def test_a_run_whose_end_cannot_be_recorded_is_named_and_the_others_are_recorded(slurm, tmp_path, capfd):
+    """The disk is full: nothing was printed of what was cancelled, and the other runs stayed `running`."""
+    other = make_run(tmp_path, "other-000001")
+    (tmp_path / "train-3fa9c1" / "status.json").mkdir()
+    (tmp_path / "train-3fa9c1" / "status.json" / "x").touch()
+    assert cancel("train-3fa9c1", "other-000001", slurm=slurm) == 1
+    said = capfd.readouterr()
+    assert said.out.splitlines() == [
+        "run train-3fa9c1: cancelled baseline job 101, replica job 102",
+        "run other-000001: nothing left to cancel",
+    ]
+    assert said.err.startswith("hp-cancel: run train-3fa9c1: that it is cancelled could not be recorded: ")
+    assert said.err.count("\n") == 1
+    assert other.status().state == "cancelled"
 
 
 def test_a_controller_that_is_down_is_exit_code_3(slurm, capfd):
