@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hpctools.elastic.folder import ACTIVE_STATES, Ending, RunFolder, RunStatus, utc_now
 from hpctools.elastic.job_fate import ALIVE, Fate, fate_of, known_better
 from hpctools.elastic.spec import RunSpec
-from hpctools.errors import ElasticError, SubmitError
+from hpctools.errors import ElasticError, SubmitError, UnreachableError
 from hpctools.slurm import accounting
 from hpctools.slurm.client import SlurmClient
 from hpctools.slurm.states import is_waiting
@@ -47,6 +47,7 @@ class _Run:
     Attributes:
         asked: roles of the jobs that were cancelled, by id.
         left: jobs that were still there when we last looked.
+        told: its folder says that it is to end.
         failure: why its end could not be recorded; empty otherwise.
     """
 
@@ -54,6 +55,7 @@ class _Run:
     spec: RunSpec
     asked: dict[int, str] = field(default_factory=dict)
     left: list[JobView] = field(default_factory=list)
+    told: bool = False
     failure: str = ""
 
     def patience(self) -> float:
@@ -121,7 +123,7 @@ def cancel_runs(
 
     Raises:
         ElasticError: a folder is no run's; then nothing was done.
-        UnreachableError: the controller does not answer.
+        UnreachableError: the controller does not answer; it says which runs end all the same.
     """
     runs, request = [_Run(folder, folder.spec()) for folder in folders], asking.request()
     course = _Course(request, say)
@@ -129,8 +131,12 @@ def cancel_runs(
         if _insist(run, request):
             course.gives_up(run)
         # Before anything ends: no agent is to take the run over.
-        _ask_to_end(run.folder, f"cancelled by {by}")
-    _cancel_jobs(runs, client, sleep, ("baseline", "replica"), course)
+        run.told = _ask_to_end(run.folder, f"cancelled by {by}")
+    try:
+        _cancel_jobs(runs, client, sleep, ("baseline", "replica"), course)
+    except UnreachableError as error:
+        told = [run.spec.id for run in runs if run.told and not run.is_settled]
+        raise (_told_all_the_same(told, error) if told and not course.noted else error) from None
     for run in runs:
         if not run.done.remaining:
             run.record(f"cancelled by {by}")
@@ -217,9 +223,23 @@ def _insist(run: _Run, request: str) -> bool:
     return False
 
 
-def _ask_to_end(folder: RunFolder, message: str) -> None:
-    with contextlib.suppress(ElasticError):  # a full disk: then the jobs' end is what the agents see
+def _ask_to_end(folder: RunFolder, message: str) -> bool:
+    """Whether it could be noted; on a full disk the jobs' end is what the agents see."""
+    with contextlib.suppress(ElasticError):
         folder.ask_to_end(Ending("cancelled", message))
+        return True
+    return False
+
+
+def _told_all_the_same(told: Sequence[str], error: UnreachableError) -> UnreachableError:
+    """What a person is to know of runs whose jobs could not be cancelled."""
+    named = f"run {told[0]} has" if len(told) == 1 else f"{len(told)} runs have"
+    remedy = f"{error.remedy}, and " if error.remedy else ""
+    return UnreachableError(
+        f"{error.message}; {named} been told to end: what trains ends by itself, "
+        "but jobs that wait are still to be cancelled",
+        f"{remedy}hp-cancel again once it answers",
+    )
 
 
 @dataclass

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hpctools.cli.hp_cancel import main
-from hpctools.elastic.folder import RunStatus
+from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.errors import SubmitError, UnreachableError
 from hpctools.slurm import parse
 from hpctools.testing.clock import FakeClock
@@ -176,8 +176,35 @@ def test_a_run_whose_end_cannot_be_recorded_is_named_and_the_others_are_recorded
 def test_a_controller_that_is_down_is_exit_code_3(slurm, capfd):
     slurm.failure = UnreachableError("Slurm's controller does not answer", "check it with `scontrol ping`")
     assert cancel("train-3fa9c1", slurm=slurm) == 3
+    assert capfd.readouterr().err == (
+        "hp-cancel: Slurm's controller does not answer; run train-3fa9c1 has been told to end: what trains "
+        "ends by itself, but jobs that wait are still to be cancelled; check it with `scontrol ping`, and "
+        "hp-cancel again once it answers\n"
+    )
+
+
+@pytest.mark.parametrize("state", ["running", "finished"])
+def test_while_it_is_down_of_a_run_that_cannot_be_told_or_is_over_nothing_is_promised(
+    slurm, tmp_path, capfd, state
+):
+    folder = RunFolder(tmp_path / "train-3fa9c1")
+    folder.write_status(RunStatus(state))
+    if state == "running":
+        (folder.path / "end.json").mkdir()
+    slurm.failure = UnreachableError("Slurm's controller does not answer", "check it with `scontrol ping`")
+    assert cancel("train-3fa9c1", slurm=slurm) == 3
     line = "hp-cancel: Slurm's controller does not answer; check it with `scontrol ping`\n"
     assert capfd.readouterr().err == line
+
+
+def test_once_its_jobs_were_cancelled_nobody_is_told_to_do_it_again(slurm, capfd):
+    """That would give up what is being saved."""
+    slurm.change(101, state="RUNNING")
+    down = UnreachableError("Slurm's controller does not answer", "check it with `scontrol ping`")
+    clock = FakeClock(events={0.5: lambda: setattr(slurm, "failure", down)})
+    slurm.change = lambda *arguments, **changes: None
+    assert cancel("train-3fa9c1", slurm=slurm, clock=clock) == 3
+    assert "hp-cancel again" not in capfd.readouterr().err
 
 
 def test_an_answer_of_slurm_that_cannot_be_read_is_said_in_one_line(slurm, capfd, monkeypatch):
