@@ -55,12 +55,19 @@ class FolderFiles:
             raise ElasticError(f"{self.path / name} is damaged: {error}") from None
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        if (self.path / name).is_char_device():
-            return []  # what is led to /dev/full or /dev/zero has no end
+        if self._is_endless(name):
+            return []
         # A full disk can tear a line; the others are still true.
         text = self._text(name) or ""
         parsed = (_object_or_none(line) for line in text.splitlines())
         return [line for line in parsed if line is not None]
+
+    def _is_endless(self, name: str) -> bool:
+        """Whether it is led to /dev/full or /dev/zero."""
+        try:
+            return (self.path / name).is_char_device()
+        except OSError as error:
+            raise ElasticError(f"cannot read {self.path / name}: {error}") from None
 
     def _text(self, name: str) -> str | None:
         try:

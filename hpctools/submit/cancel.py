@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hpctools.elastic.folder import ACTIVE_STATES, Ending, RunFolder, RunStatus, utc_now
+from hpctools.elastic.folder import ACTIVE_STATES, Ending, JobRecord, RunFolder, RunStatus, utc_now
 from hpctools.elastic.job_fate import ALIVE, Fate, fate_of, known_better
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import ElasticError, SubmitError, UnreachableError
@@ -80,7 +80,13 @@ class _Run:
     def active(self, queue: Mapping[str, list[Job]]) -> tuple[JobView, ...]:
         """Its jobs that have not ended, of the queue by comment."""
         jobs = [*queue.get(run_comment(self.spec.id), ()), *queue.get("", ())]
-        return overview(self.spec, None, self.folder.jobs(), (), jobs).jobs
+        return overview(self.spec, None, self.records(), (), jobs).jobs
+
+    def records(self) -> Sequence[JobRecord]:
+        """Its recorded jobs; none where that cannot be read: they have the run's comment, too."""
+        with contextlib.suppress(ElasticError):
+            return self.folder.jobs()
+        return ()
 
     @property
     def done(self) -> Cancelled:
@@ -167,7 +173,7 @@ def cancel_replicas(
     """
     run = _Run(folder, folder.spec())
     jobs = run.active(_queue([run], client))
-    baselines = {each.job_id for each in folder.jobs() if each.role == "baseline"}
+    baselines = {each.job_id for each in run.records() if each.role == "baseline"}
     if own is None or own not in baselines | {job.id for job in jobs if job.role == "baseline"}:
         raise SubmitError(
             "--replicas is for the batch script of a run's baseline job, when that ends",

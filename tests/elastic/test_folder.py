@@ -109,6 +109,13 @@ def test_who_was_replaced_neither_hides_nor_withdraws_the_address_of_who_is_in_o
     assert folder.current_term() == 10
 
 
+def test_a_file_that_cannot_even_be_looked_at_is_an_error_of_the_run(folder: RunFolder) -> None:
+    """As where storage is away (ESTALE, EIO): the name that it leads to is too long for a file system."""
+    (folder.path / "jobs.jsonl").symlink_to("x" * 300)
+    with pytest.raises(ElasticError, match=f"cannot read {folder.path}/jobs.jsonl"):
+        folder.jobs()
+
+
 def test_events_and_jobs_keep_their_order(folder: RunFolder) -> None:
     folder.append_job("baseline", 1)
     folder.append_job("replica", 2)

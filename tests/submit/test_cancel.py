@@ -109,6 +109,23 @@ def test_another_users_job_with_our_number_is_not_touched(run):
     assert slurm.cancelled == [103, 101]
 
 
+def test_a_run_whose_jobs_file_cannot_be_read_ends_and_keeps_no_other_from_ending(run, tmp_path):
+    """Its jobs are found by their comment; which is a replica the QoS tells."""
+    folder, slurm = run
+    other = make_run(tmp_path, "other-000001")
+    last = add(other, slurm, "baseline")
+    (folder.path / "jobs.jsonl").write_bytes(b"\xff")
+    done = cancel_runs([folder, other], slurm, FakeClock().sleep, by="nlp1")
+    assert [(each.baseline, each.replicas) for each in done] == [((101,), (102, 103)), ((last,), ())]
+
+
+def test_at_its_end_a_baseline_cancels_replicas_also_when_the_jobs_file_cannot_be_read(run):
+    folder, slurm = run
+    (folder.path / "jobs.jsonl").write_bytes(b"\xff")
+    folder.write_status(RunStatus("finished"))
+    assert cancel_replicas(folder, slurm, FakeClock().sleep, 101).replicas == (102, 103)
+
+
 @pytest.mark.parametrize(("later", "cancelled"), [(0, [103, 101, 102]), (86400, [103, 101])])
 def test_a_job_without_a_comment_is_ours_by_its_number_unless_it_was_submitted_later(run, later, cancelled):
     """Slurm uses ids again: a plain job of the same user was cancelled."""
