@@ -183,29 +183,34 @@ def _list(
     given: argparse.Namespace, client: Callable[[], SlurmClient], named: Sequence[RunFolder] = ()
 ) -> tuple[str, bool]:
     """A line for each run, and whether all are over that are named: those of an array, or the user's."""
-    folders = [folder for folder in named or run_folders(runs_root()) if _is_whole(folder)]
+    found = [(folder, _ended(folder)) for folder in named or run_folders(runs_root())]
+    ended = {folder: over for folder, over in found if over is not None}
     # A run that has ended needs no queue, and one without a controller takes long to say so.
-    open_runs = [folder for folder in folders if not _has_ended(folder)]
+    open_runs = [folder for folder, over in ended.items() if not over]
     queues = _queues({folder.spec().user for folder in open_runs}, client)
-    asked = [(folder, queues.get(folder.spec().user, [])) for folder in folders]
+    # All that was ever said of one that has ended is not read to leave it out then, every two seconds.
+    wanted = ended if given.all or named else open_runs
+    asked = [(folder, queues.get(folder.spec().user, [])) for folder in wanted]
     runs = [run for folder, queue in asked if (run := _readable(folder, queue)) is not None]
     chosen = [run for run in runs if given.all or named or not run.is_over]
     # One that cannot be read at the moment may not be over.
-    over = bool(named) and len(runs) == len(named) and all(run.is_over for run in runs)
+    all_over = bool(named) and len(runs) == len(named) and all(run.is_over for run in runs)
     if given.json:
-        return json_line([asdict(run) for run in chosen]), over
+        return json_line([asdict(run) for run in chosen]), all_over
     if chosen:
-        return table(chosen, colour=_colour()), over
-    return ("no active runs; hp-status --all lists the others\n" if runs else "no runs\n"), False
+        return table(chosen, colour=_colour()), all_over
+    any_run = runs or any(ended.values())
+    return ("no active runs; hp-status --all lists the others\n" if any_run else "no runs\n"), False
 
 
-def _is_whole(folder: RunFolder) -> bool:
+def _ended(folder: RunFolder) -> bool | None:
+    """Whether a run says that it has ended; None, and said, where that cannot be read."""
     try:
-        folder.status()
+        status = folder.status()
     except ElasticError as error:
         print(f"hp-status: {error}", file=sys.stderr)
-        return False
-    return True
+        return None
+    return status is not None and status.state in FINAL_STATES
 
 
 def _readable(folder: RunFolder, queue: list[Job] | None) -> Overview | None:
@@ -215,11 +220,6 @@ def _readable(folder: RunFolder, queue: list[Job] | None) -> Overview | None:
     except ElasticError as error:
         print(f"hp-status: {error}", file=sys.stderr)
         return None
-
-
-def _has_ended(folder: RunFolder) -> bool:
-    status = folder.status()
-    return status is not None and status.state in FINAL_STATES
 
 
 def _overview(folder: RunFolder, queue: list[Job] | None) -> Overview:

@@ -326,6 +326,27 @@ def test_when_all_have_ended_it_says_how_to_see_them(root, capfd):
     assert capfd.readouterr().out == "no active runs; hp-status --all lists the others\n"
 
 
+def test_of_runs_that_have_ended_no_more_is_read_than_that(root, slurm, monkeypatch):
+    """Their events and jobs were read at each look, to leave the run out then."""
+    names = [f"old-00000{index}" for index in range(3)]
+    for name in names:
+        make_run(root, name).write_status(RunStatus("finished"))
+    read, text = [], RunFolder._text
+    monkeypatch.setattr(
+        RunFolder,
+        "_text",
+        lambda folder, name: (read.append((folder.path.name, name)), text(folder, name))[1],
+    )
+    assert main([], client=lambda: slurm) == 0
+    assert {(run, name) for run, name in read if run in names} == {
+        (name, file) for name in names for file in ("run.json", "status.json")
+    }
+    assert len([run for run, _ in read if run in names]) == 6
+    assert ("train-3fa9c1", "events.jsonl") in read
+    assert main(["--all"], client=lambda: slurm) == 0
+    assert ("old-000000", "events.jsonl") in read
+
+
 def test_one_damaged_run_does_not_hide_the_others(root, slurm, capfd):
     (make_run(root, "torn-000000").path / "status.json").write_text("{")
     assert main([], client=lambda: slurm) == 0
