@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpctools.cli.connection import connect
 from hpctools.cli.output import show
@@ -56,7 +56,7 @@ def submit_elastic(
     if "dry-run" in flags:
         known = _partitions_if_known(client)
         submissions = _planned(intent, _facts(intent, known, ask_limits, client))
-        _show_plan(submissions, flags)
+        _show_plan(intent, flags, submissions)
         return 0
     slurm = client()
     submissions = _planned(intent, _facts(intent, tuple(slurm.partitions()), ask_limits, lambda: slurm))
@@ -73,10 +73,9 @@ def _planned(intent: Intent, facts: Facts) -> tuple[ElasticSubmission, ...]:
     return submissions
 
 
-def _show_plan(submissions: Sequence[ElasticSubmission], flags: frozenset[str]) -> None:
+def _show_plan(intent: Intent, flags: frozenset[str], submissions: Sequence[ElasticSubmission]) -> None:
     if "json" in flags:
-        plans = [elastic_json(each) for each in submissions]
-        show(plans[0] if len(plans) == 1 else {"elastic": True, "runs": plans})
+        show(_as_json(intent, [elastic_json(each) for each in submissions]))
     else:
         show("\n".join(map(elastic_text, submissions)))
 
@@ -209,11 +208,11 @@ def _tell(
     given = {option.name for option in intent.all_options}
     pairs = list(zip(submissions, job_ids, strict=True))
     if "json" in flags:
-        runs = [
+        runs: list[dict[str, Any]] = [
             {"elastic": True, "run": each.spec.id, "job_id": job, "folder": str(each.folder)}
             for each, job in pairs
         ]
-        show(runs[0] if len(runs) == 1 else {"elastic": True, "runs": runs})
+        show(_as_json(intent, runs))
         return
     for each, job in pairs:
         spec = each.spec
@@ -222,6 +221,13 @@ def _tell(
         elif "quiet" not in given:
             print(f"Submitted batch job {job}")
             print(f"Elastic run {spec.id}: {_sizes(spec)} nodes; see: hp-status {spec.id}")
+
+
+def _as_json(intent: Intent, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A run as it is; of an array a list, also of one with a single index: programs are to find it there."""
+    if any(option.name == "array" for option in intent.all_options):
+        return {"elastic": True, "runs": list(runs)}
+    return runs[0]
 
 
 def _sizes(spec: RunSpec) -> str:

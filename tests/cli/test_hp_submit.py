@@ -527,6 +527,17 @@ def test_an_array_is_one_run_an_index_and_a_dependency_may_name_it(sbatch, capfd
     )
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize("indices", ["3", "3-4"])
+def test_an_array_is_a_list_for_programs_also_of_one_index(sbatch, capfd, dry, indices):
+    """A script with `--array=$missing` found no `runs` when a single index was missing."""
+    words = ["--json", *dry, "-N1:2", f"--array={indices}", "--", "train"]
+    assert main(words, client=FakeSlurm) == 0
+    said = json.loads(capfd.readouterr().out)
+    assert set(said) == {"elastic", "runs"}
+    assert [each["run"].rpartition("_")[2] for each in said["runs"]] == indices.split("-")
+
+
 def test_a_run_is_resumed_when_it_has_ended(sbatch, capfd):
     assert main(["-N1:2", "--", "train"], client=FakeSlurm) == 0
     (first,) = (sbatch / "runs").iterdir()
