@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import fields
@@ -85,6 +86,7 @@ class FolderFiles:
         try:
             handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
+                _give_to_owner(handle, Path(temporary))
                 file.write(text)
             Path(temporary).replace(place)
         except OSError as error:
@@ -99,11 +101,32 @@ class FolderFiles:
         try:
             descriptor = os.open(self.path / name, flags, 0o600)
             try:
+                _give_to_owner(descriptor, self.path / name)
                 _add(descriptor, lines)
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise unwritable(self.path / name, error) from None
+
+
+def _give_to_owner(descriptor: int, path: Path) -> None:
+    """What root has just made in somebody's folder becomes theirs, whose programs read it and add to it.
+
+    Who owns a folder chooses what lies there and where links lead: an empty file is given only, which has no
+    other name and lies in that very folder.
+    """
+    if os.geteuid() != 0:
+        return
+    with contextlib.suppress(OSError):  # where root may not, as on NFS, it stays as it is
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            owner, made = os.fstat(folder), os.fstat(descriptor)
+            is_ours = (made.st_uid, made.st_size, made.st_nlink) == (0, 0, 1) and stat.S_ISREG(made.st_mode)
+            there = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+            if owner.st_uid != 0 and is_ours and os.path.samestat(there, made):
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        finally:
+            os.close(folder)
 
 
 def _add(descriptor: int, lines: bytes) -> None:

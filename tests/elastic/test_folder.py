@@ -116,6 +116,35 @@ def test_a_file_that_cannot_even_be_looked_at_is_an_error_of_the_run(folder: Run
         folder.jobs()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_writes_in_somebodys_folder_is_theirs(folder: RunFolder) -> None:
+    """After root's hp-cancel the owner could read neither how the run stands nor add an event."""
+    os.chown(folder.path, 65534, 65533)
+    folder.write_status(RunStatus("cancelled"))
+    folder.append_event("cancelled", message="by root")
+    for name in ("status.json", "events.jsonl"):
+        made = (folder.path / name).stat()
+        assert (made.st_uid, made.st_gid, stat.S_IMODE(made.st_mode)) == (65534, 65533, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "not empty"])
+def test_a_file_of_roots_that_somebody_put_into_their_folder_stays_roots(
+    folder: RunFolder, tmp_path: Path, kind: str
+) -> None:
+    os.chown(folder.path, 65534, 65534)
+    events, roots = folder.path / "events.jsonl", tmp_path / "roots"
+    roots.write_text("secret\n" if kind == "not empty" else "")
+    if kind == "symlink":
+        events.symlink_to(roots)
+    elif kind == "hard link":
+        events.hardlink_to(roots)
+    else:
+        roots.rename(events)
+    folder.append_event("cancelled", message="by root")
+    assert events.stat().st_uid == 0
+
+
 def test_events_and_jobs_keep_their_order(folder: RunFolder) -> None:
     folder.append_job("baseline", 1)
     folder.append_job("replica", 2)
