@@ -53,6 +53,15 @@ _ONLY_THE_FIRST = (
     "nodelist",
     "time-min",
 )
+# Where one of these stands in a variable and another in words, sbatch takes that in words (slurm_opt.c,
+# validate_options_salloc_sbatch_srun, validate_hint_option); two in words it refuses, and the hint it drops.
+_WORDS_BEFORE_VARIABLES = (
+    ("mem", "mem-per-cpu", "mem-per-gpu"),
+    ("cpus-per-task", "cpus-per-gpu"),
+    ("hint", "threads-per-core"),
+)
+# Of these it takes the last that it reads, and refuses two in words.
+_LAST_OF = (("exclusive", "oversubscribe"), ("core-spec", "thread-spec"))
 _NOT_FOR_REPLICAS = frozenset((*_BASELINE_ONLY.split(), *_NEITHER, *_OTHER_FOR_REPLICAS))
 
 
@@ -72,7 +81,7 @@ def check_options(intent: Intent) -> None:
                 "write the value as --option=value",
             )
     for option in intent.all_options:
-        if option.name == "array" and option.place.startswith("$"):
+        if option.name == "array" and _from_variable(option):
             # sbatch would take it for the baseline job, too.
             raise SubmitError(
                 f"{option.place}: --array from the environment is not for an elastic run",
@@ -159,7 +168,7 @@ def next_baseline_options(
     """
     left_out = (*_NEITHER, *_ONLY_THE_FIRST, "chdir", "export")
     return (
-        *(option.word for option in _strongest(intent.all_options) if option.name not in left_out),
+        *(option.word for option in _as_words(intent.all_options) if option.name not in left_out),
         f"--nodes={nodes.minimum}",
         f"--chdir={workdir}",
         # The environment of the step that submits it, which is one of the run's.
@@ -179,7 +188,7 @@ def replica_options(
         minutes: its longest time limit; None: the partition's.
     """
     return (
-        *(option.word for option in _strongest(intent.all_options) if option.name not in _NOT_FOR_REPLICAS),
+        *(option.word for option in _as_words(intent.all_options) if option.name not in _NOT_FOR_REPLICAS),
         *([f"--time={minutes}"] if minutes is not None else []),
         f"--qos={ELASTIC_QOS}",
         f"--chdir={workdir}",
@@ -192,6 +201,25 @@ def replica_options(
 
 def _always(name: str, comment: str) -> tuple[str, ...]:
     return (f"--job-name={name}", f"--comment={comment}", "--no-requeue", "--open-mode=append")
+
+
+def _as_words(options: Sequence[Option]) -> tuple[Option, ...]:
+    """What sbatch takes of options from several places, so that it takes all of it from one command line."""
+    found = _strongest(options)
+    stated = {option.name for option in found if not _from_variable(option)}
+    weaker = {
+        option.name
+        for option in found
+        for group in _WORDS_BEFORE_VARIABLES
+        if _from_variable(option) and option.name in group and stated.intersection(group)
+    }
+    for group in _LAST_OF:
+        weaker.update([option.name for option in found if option.name in group][:-1])
+    return tuple(option for option in found if option.name not in weaker)
+
+
+def _from_variable(option: Option) -> bool:
+    return option.place.startswith("$")
 
 
 def _strongest(options: Sequence[Option]) -> tuple[Option, ...]:

@@ -119,6 +119,32 @@ def test_the_strongest_of_several_values_is_inherited_once(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "words", "variables", "taken"),
+    [
+        ("", ["--mem=64G"], {"SBATCH_MEM_PER_CPU": "4G"}, ["--mem=64G"]),
+        ("", ["--mem-per-gpu=9G"], {"SBATCH_MEM_PER_NODE": "4G"}, ["--mem-per-gpu=9G"]),
+        ("--mem=64G", [], {"SBATCH_MEM_PER_CPU": "4G"}, ["--mem=64G"]),
+        ("--mem=64G", [], {"SBATCH_MEM_PER_NODE": "4G"}, ["--mem=4G"]),
+        ("", ["-c4"], {"SBATCH_CPUS_PER_GPU": "8"}, ["--cpus-per-task=4"]),
+        ("", ["--hint=nomultithread"], {"SBATCH_THREADS_PER_CORE": "2"}, ["--hint=nomultithread"]),
+        ("", ["-s"], {"SBATCH_EXCLUSIVE": "user"}, ["--oversubscribe"]),
+        ("-s", [], {"SBATCH_EXCLUSIVE": "user"}, ["--exclusive=user"]),
+        ("-S2", [], {"SBATCH_THREAD_SPEC": "4"}, ["--thread-spec=4"]),
+        ("--mem=1", ["--mem-per-cpu=2"], {}, ["--mem=1", "--mem-per-cpu=2"]),  # as the first: refused
+    ],
+)
+def test_jobs_that_the_run_submits_get_what_sbatch_takes_for_the_first(
+    tmp_path, line, words, variables, taken
+):
+    """It says nothing of a variable that words overrule, and refuses the same two as words."""
+    script = f"#!/bin/sh\n#SBATCH -N1:2 {line}\n"
+    submission = plan(tmp_path, [*words, "job.sh"], script, **variables)
+    for options in (submission.spec.replica_options, submission.spec.baseline_options):
+        assert list(options[: len(taken)]) == taken
+        assert options[len(taken)].startswith(("--qos=elastic", "--nodes="))
+
+
 def test_percent_signs_in_a_path_are_no_file_name_pattern(tmp_path):
     facts = replace(FACTS, runs_root=Path("/home/100%j/runs"))
     options = plan(tmp_path, ["-N1:2", "--", "x"], facts=facts).spec.replica_options
