@@ -61,7 +61,7 @@ def submit_elastic(
     slurm = client()
     submissions = _planned(intent, _facts(intent, tuple(slurm.partitions()), ask_limits, lambda: slurm))
     with _ending_interrupts():
-        job_ids = execute_elastic(submissions, slurm)
+        job_ids = execute_elastic(submissions, slurm, lambda words: _pass_on(words, intent))
     _tell(intent, flags, submissions, job_ids)
     return 0
 
@@ -200,6 +200,14 @@ def _ending_interrupts() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _pass_on(words: str, intent: Intent) -> None:
+    """Show what sbatch said besides the job id; with --quiet, which it is not given, its errors only."""
+    lines = words.splitlines(keepends=True)
+    if intent.effective("quiet") is not None:
+        lines = [line for line in lines if "error:" in line]
+    sys.stderr.write("".join(lines))
 
 
 def _tell(

@@ -37,7 +37,7 @@ class CommandClient:
     """The cluster, asked through sbatch, scancel, squeue, scontrol and sacct."""
 
     def submit(self, options: Sequence[str], script: Path, arguments: Sequence[str] = ()) -> int:
-        """Submit a batch script; see SlurmClient."""
+        """Submit a batch script; see SlurmClient. What sbatch says besides goes to `run.HEARD`."""
         run.SUBMITTING.get()()
         done = _run(["sbatch", "--parsable", *options, str(script), *arguments], CHANGE_SECONDS, _outside())
         answer = re.findall(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE)
@@ -49,6 +49,7 @@ class CommandClient:
                 stderr=done.stderr,
                 remedy="see `squeue --me`",
             )
+        run.HEARD.get()(done.stderr)
         return int(answer[-1])
 
     def cancel(self, job_ids: Sequence[int]) -> None:

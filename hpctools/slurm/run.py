@@ -34,6 +34,8 @@ KEPT: ContextVar[tuple[int, ...]] = ContextVar("descriptors that are kept", defa
 SUBMITTING: ContextVar[Callable[[], None]] = ContextVar("asked before sbatch starts", default=lambda: None)
 """Called right before each sbatch. It raises RemoteError when another process makes the submission by now:
 then no sbatch is started, and nothing is cleared up, for what is there is the other one's."""
+HEARD: ContextVar[Callable[[str], None]] = ContextVar("told what sbatch said", default=lambda words: None)
+"""Called with what each sbatch that took a job said to standard error: words of the site, warnings."""
 Process = subprocess.Popen[bytes]
 PIPE = subprocess.PIPE
 """A program that `start` started."""

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.errors import HpctoolsError, RemoteError, SubmitError
 from hpctools.slurm.client import SlurmClient
+from hpctools.slurm.run import HEARD
 from hpctools.submit.batch import ARRAY_JOB
 from hpctools.submit.dependencies import waiting_for
 from hpctools.submit.plan import BatchFile, ElasticSubmission, run_comment
 from hpctools.submit.queue import is_over
 
 
-def execute_elastic(submissions: Sequence[ElasticSubmission], client: SlurmClient) -> tuple[int, ...]:
+def execute_elastic(
+    submissions: Sequence[ElasticSubmission],
+    client: SlurmClient,
+    told: Callable[[str], None] = lambda words: None,
+) -> tuple[int, ...]:
     """Make the run folders and submit their baseline jobs; return their ids. It is all of them or none.
+
+    Args:
+        told: called with what sbatch said to standard error as it took the first job, when it has taken all.
 
     Raises:
         RemoteError: another process makes the same submission by now; nothing is undone.
@@ -30,6 +38,8 @@ def execute_elastic(submissions: Sequence[ElasticSubmission], client: SlurmClien
         if os.path.lexists(submission.folder):
             raise SubmitError(f"{submission.folder} exists already", "submit again: the run gets another id")
     job_ids: dict[str, int] = {}
+    said: list[str] = []
+    hearing = HEARD.set(said.append)
     try:
         # All of them first: who looks for what became of it is to see those that have no job yet.
         for submission in submissions:
@@ -41,6 +51,9 @@ def execute_elastic(submissions: Sequence[ElasticSubmission], client: SlurmClien
     except BaseException:
         _undo(submissions, client)
         raise
+    finally:
+        HEARD.reset(hearing)
+    told("".join(said[:1]))
     return tuple(job_ids.values())
 
 

@@ -18,6 +18,7 @@ from hpctools.elastic.checkpoint.manifest import Manifest
 from hpctools.elastic.folder import RunFolder, RunStatus
 from hpctools.errors import CommandError, ReleaseError, UnreachableError
 from hpctools.slurm.limits import Account, Bounds, Limits, Precedence
+from hpctools.slurm.run import HEARD
 from hpctools.testing.slurm import FakeSlurm
 
 SBATCH = """\
@@ -327,6 +328,25 @@ def test_an_elastic_run_as_json(sbatch, capfd):
     (run,) = (sbatch / "runs").iterdir()
     values = {"elastic": True, "run": run.name, "job_id": 101, "folder": str(run)}
     assert json.loads(capfd.readouterr().out) == values
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--nodes=2:6"], "sbatch: job 101 is in partition b\nsbatch: error: -S is ignored\n"),
+        (["--array=1-3", "--nodes=2:6"], "sbatch: job 101 is in partition b\nsbatch: error: -S is ignored\n"),
+        (["--json", "--nodes=2:6"], "sbatch: job 101 is in partition b\nsbatch: error: -S is ignored\n"),
+        (["--quiet", "--nodes=2:6"], "sbatch: error: -S is ignored\n"),
+    ],
+)
+def test_what_sbatch_says_besides_is_shown_once(sbatch, capfd, words, shown):
+    """Words of a site's job_submit plugin and sbatch's warnings, as for a plain job."""
+
+    def say(job):
+        HEARD.get()(f"sbatch: job {job.id} is in partition b\nsbatch: error: -S is ignored\n")
+
+    assert main([*words, "--", "train"], client=lambda: FakeSlurm(on_submit=say)) == 0
+    assert capfd.readouterr().err == shown
 
 
 @pytest.mark.parametrize("failure", [UnreachableError, ReleaseError])

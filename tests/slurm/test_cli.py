@@ -39,6 +39,17 @@ def test_the_job_id_is_found_in_what_sbatch_says(command, tmp_path, says):
     ]  # fmt: skip
 
 
+def test_what_sbatch_says_besides_is_told(command):
+    command("sbatch", "42\n", "sbatch: your job is in partition b\n")
+    heard: list[str] = []
+    before = run.HEARD.set(heard.append)
+    try:
+        CommandClient().submit([], Path("/x/job.sh"))
+    finally:
+        run.HEARD.reset(before)
+    assert heard == ["sbatch: your job is in partition b\n"]
+
+
 @pytest.mark.parametrize("says", ["", "Submitted, somehow\n"])
 def test_an_answer_without_a_job_id_is_an_error(command, says):
     command("sbatch", says)
