@@ -21,6 +21,7 @@ from hpctools.slurm.versions import Release, parse_release, prints_nodes_as_json
 # still happen after we stopped waiting.
 ASK_SECONDS = 15.0
 CHANGE_SECONDS = 120.0
+_FOR_SBATCH = ("SLURM_HINT",)  # its input, as SBATCH_* are; SLURM_CLUSTERS, too, is not for what we submit
 _HOW_TO_REACH_SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # Words by which Slurm's commands say that no controller answers (slurm_errno.c, 22.05 to 26.05).
 SILENCE = re.compile(
@@ -189,7 +190,8 @@ def _show(*arguments: str) -> str:
 
 def _outside() -> dict[str, str]:
     """Our environment without the job that we may run in: a job that we submit must not inherit its shape."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in _HOW_TO_REACH_SLURM}
+    kept = (*_HOW_TO_REACH_SLURM, *_FOR_SBATCH)
+    return {k: v for k, v in os.environ.items() if not k.startswith("SLURM_") or k in kept}
 
 
 def _run(argv: list[str], seconds: float, env: Mapping[str, str] | None = None) -> run.Completed:

@@ -64,7 +64,9 @@ _NAMED_BY_VARIABLE = """
     consolidate-segments thread-spec threads-per-core tres-bind tres-per-task use-min-nodes wait
     wait-all-nodes wckey
 """
-_ENVIRONMENT = {f"SBATCH_{name.upper().replace('-', '_')}": name for name in _NAMED_BY_VARIABLE.split()} | {
+# As sbatch reads them: where two are for one option, the later one counts.
+_ENVIRONMENT = {"SLURM_HINT": "hint"}
+_ENVIRONMENT |= {f"SBATCH_{name.upper().replace('-', '_')}": name for name in _NAMED_BY_VARIABLE.split()} | {
     "SBATCH_ARRAY_INX": "array",
     "SBATCH_BURST_BUFFER": "bb",
     "SBATCH_CPU_FREQ_REQ": "cpu-freq",
@@ -72,7 +74,6 @@ _ENVIRONMENT = {f"SBATCH_{name.upper().replace('-', '_')}": name for name in _NA
     "SBATCH_SEGMENT_SIZE": "segment",
     "SBATCH_TIMELIMIT": "time",
     "SLURM_CLUSTERS": "clusters",
-    "SLURM_HINT": "hint",
 }
 
 

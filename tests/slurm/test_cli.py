@@ -78,12 +78,13 @@ def test_a_job_does_not_inherit_the_shape_of_the_one_we_run_in(command, tmp_path
     command("sbatch", "42")
     for name in [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]:
         monkeypatch.delenv(name)
-    for name in ("SLURM_JOB_ID", "SLURM_NNODES", "SLURM_CONF", "SLURM_JWT", "SBATCH_ACCOUNT"):
+    for name in ("SLURM_JOB_ID", "SLURM_NNODES", "SLURM_CONF", "SLURM_JWT", "SLURM_HINT", "SBATCH_ACCOUNT"):
         monkeypatch.setenv(name, "x")
     CommandClient().submit([], Path("/x/job.sh"))
     names = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
     kept = {name for name in names if name.startswith(("SLURM_", "SBATCH_"))}
-    assert kept == {"SLURM_CONF", "SLURM_JWT", "SBATCH_ACCOUNT"}
+    # SLURM_HINT is what sbatch reads: replica jobs have it as --hint.
+    assert kept == {"SLURM_CONF", "SLURM_JWT", "SLURM_HINT", "SBATCH_ACCOUNT"}
 
 
 @pytest.mark.parametrize(

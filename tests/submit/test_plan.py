@@ -119,6 +119,13 @@ def test_the_strongest_of_several_values_is_inherited_once(tmp_path):
     )
 
 
+def test_of_two_variables_of_one_option_it_is_sbatchs_that_is_taken(tmp_path):
+    hints = {"SBATCH_HINT": "nomultithread", "SLURM_HINT": "compute_bound"}
+    spec = plan(tmp_path, ["-N1:2", "--", "x"], **hints).spec
+    assert spec.replica_options[0] == spec.baseline_options[0] == "--hint=nomultithread"
+    assert plan(tmp_path, ["-N1:2", "--", "x"], SLURM_HINT="b").spec.replica_options[0] == "--hint=b"
+
+
 @pytest.mark.parametrize(
     ("line", "words", "variables", "taken"),
     [
