@@ -71,6 +71,7 @@ _ENVIRONMENT |= {f"SBATCH_{name.upper().replace('-', '_')}": name for name in _N
     "SBATCH_BURST_BUFFER": "bb",
     "SBATCH_CPU_FREQ_REQ": "cpu-freq",
     "SBATCH_MEM_PER_NODE": "mem",
+    "SBATCH_REQ_SWITCH": "switches",
     "SBATCH_SEGMENT_SIZE": "segment",
     "SBATCH_TIMELIMIT": "time",
     "SLURM_CLUSTERS": "clusters",
@@ -320,7 +321,15 @@ def directive(option: Option) -> str:
 def read_environment(environment: Mapping[str, str]) -> tuple[Option, ...]:
     """Options that sbatch would take from its input environment variables."""
     return tuple(
-        Option(name, environment[variable] if ARITIES[name] is not Arity.NONE else None, f"${variable}")
+        Option(
+            name, _value(variable, environment) if ARITIES[name] is not Arity.NONE else None, f"${variable}"
+        )
         for variable, name in _ENVIRONMENT.items()
         if variable in environment
     )
+
+
+def _value(variable: str, environment: Mapping[str, str]) -> str:
+    """A variable's value as the option has it: how long to wait for switches is a variable of its own."""
+    wait = environment.get("SBATCH_WAIT4SWITCH") if variable == "SBATCH_REQ_SWITCH" else None
+    return environment[variable] if wait is None else f"{environment[variable]}@{wait}"

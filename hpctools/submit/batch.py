@@ -11,12 +11,20 @@ from hpctools.submit.nodes import NodeSizes
 
 ARRAY_JOB = "array-job"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+NOT_INHERITED = (
+    "SBATCH_BATCH SBATCH_BURST_BUFFER SBATCH_CONSOLIDATE_SEGMENTS SBATCH_ERROR SBATCH_GET_USER_ENV "
+    "SBATCH_IGNORE_PBS SBATCH_INPUT SBATCH_NO_KILL SBATCH_REQ_SWITCH SBATCH_SEGMENT_SIZE SBATCH_SPREAD_JOB "
+    "SBATCH_SPREAD_SEGMENTS SBATCH_USE_MIN_NODES SBATCH_WAIT4SWITCH SBATCH_WAIT_ALL_NODES"
+)
+"""Variables of sbatch that are for a baseline job only: the first has them, and later ones have words;
+the sbatch of the run's coordinator is not to find them (docs/decisions/0240)."""
 # Layout of tasks and bindings that the job may have for its workers, or that a replica inherits from the
 # step that submitted it; the one agent on a node must have the whole node.
 _UNSET = (
     'export HPCTOOLS_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK-}"\n'  # for the workers, who share the node
     "unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_DISTRIBUTION SLURM_HINT "
-    "${!SLURM_CPU_BIND*} ${!SLURM_MEM_BIND*} ${!SLURM_GPU_BIND*} ${!SLURM_TRES_BIND*}"
+    "${!SLURM_CPU_BIND*} ${!SLURM_MEM_BIND*} ${!SLURM_GPU_BIND*} ${!SLURM_TRES_BIND*}\n"
+    f"unset {NOT_INHERITED}"
 )
 # An agent that is killed (kill -9, the kernel short of memory) is started again, so that its node is not lost
 # with it; any other end is one. Slurm signals a task, not its children (proctrack/cgroup), so bash passes the

@@ -141,6 +141,13 @@ def test_environment_variables_are_options():
     )
 
 
+def test_switches_have_two_variables():
+    asked = {"SBATCH_REQ_SWITCH": "2"}
+    assert [each.word for each in read_environment(asked)] == ["--switches=2"]
+    waits = {**asked, "SBATCH_WAIT4SWITCH": "1:00:00"}
+    assert [each.word for each in read_environment(waits)] == ["--switches=2@1:00:00"]
+
+
 EARLY = {"help", "usage", "version", "verbose", "quiet", "wrap", "autocomplete"}
 LATER = {
     "consolidate-segments",

@@ -116,6 +116,22 @@ def test_what_a_job_asked_for_each_task_is_kept_for_the_workers(
     assert done.stdout.decode() == f"{asked.get('SLURM_CPUS_PER_TASK', '')}:none\n"
 
 
+@pytest.mark.parametrize("role", ["baseline", "replica"])
+def test_what_is_for_the_first_job_only_is_no_variable_for_sbatch_in_the_run(tmp_path, fake_programs, role):
+    (fake_programs / "srun").write_text("#!/bin/sh\nenv | grep ^SBATCH_\n")
+    script = (
+        batch.replica("r-1", str(tmp_path), "/py")
+        if role == "replica"
+        else batch.baseline("r-1", str(tmp_path), str(fake_programs / "py"), NodeSizes.between(2, 6), ())
+    )
+    asked = {"SBATCH_ERROR": "e.txt", "SBATCH_INPUT": "i.txt", "SBATCH_WAIT_ALL_NODES": "1"}
+    environment = {"PATH": f"{fake_programs}:{os.environ['PATH']}", "SLURM_JOB_NUM_NODES": "3"}
+    done = bash(script, SBATCH_ACCOUNT="nlp", **asked, **environment)
+    assert [line for line in done.stdout.splitlines() if line.startswith(b"SBATCH_")] == [
+        b"SBATCH_ACCOUNT=nlp"
+    ]
+
+
 def test_the_replica_becomes_its_srun(tmp_path, fake_programs):
     script = batch.replica("r-1", str(tmp_path), "/py")
     done = bash(script, PATH=f"{fake_programs}:{os.environ['PATH']}", SLURM_JOB_NUM_NODES="3")

@@ -11,7 +11,9 @@ import pytest
 from hpctools.elastic.spec import RunSpec
 from hpctools.errors import HpctoolsError, SubmitError, UsageError
 from hpctools.slurm.limits import Account, Bounds, Limits, PartitionTimes
+from hpctools.slurm.sbatch_options import read_environment
 from hpctools.slurm.types import Partition
+from hpctools.submit import batch
 from hpctools.submit.inheritance import gpu_tres, gpus_per_node
 from hpctools.submit.intent import read_intent, read_invocation
 from hpctools.submit.plan import ElasticSubmission, Facts, plan_elastic
@@ -117,6 +119,31 @@ def test_the_strongest_of_several_values_is_inherited_once(tmp_path):
         "--site-plugin=b",
         "--partition=gpu",
     )
+
+
+class Everything(dict):
+    """An environment in which each variable of sbatch's is set."""
+
+    def __contains__(self, name):
+        return True
+
+    def __missing__(self, name):
+        return "1"
+
+
+@pytest.mark.parametrize("option", read_environment(Everything()), ids=lambda option: option.place)
+def test_a_variable_is_for_a_replica_by_a_word_or_not_there_for_its_sbatch(tmp_path, option):
+    variable = option.place.removeprefix("$")
+    try:
+        spec = plan(
+            tmp_path, ["-N1:2", "--", "x"], facts=replace(FACTS, partitions=None), **{variable: "1"}
+        ).spec
+    except SubmitError:
+        return  # no run with it
+    words = {word[2:].partition("=")[0] for word in spec.replica_options}
+    assert (option.name in words) is not (variable in batch.NOT_INHERITED.split())
+    if variable in batch.NOT_INHERITED.split():  # another baseline job has it all the same
+        assert option.name in {word[2:].partition("=")[0] for word in spec.baseline_options}
 
 
 def test_of_two_variables_of_one_option_it_is_sbatchs_that_is_taken(tmp_path):
