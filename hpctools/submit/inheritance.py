@@ -41,6 +41,7 @@ _BASELINE_ONLY = """
     stepmgr switches time-min use-min-nodes wait-all-nodes
 """
 _NEITHER = ("array", "parsable", "quiet", "verbose", "usage", "no-requeue", "nodes", "job-name", "wrap")
+_APPEND = "--open-mode=append"
 _OTHER_FOR_REPLICAS = ("qos", "chdir", "time")
 # Of the first baseline job only: the run has begun, and may not be bound to the node that it has lost.
 _ONLY_THE_FIRST = (
@@ -155,7 +156,9 @@ def script_options(intent: Intent) -> tuple[Option, ...]:
 def baseline_options(intent: Intent, nodes: NodeSizes, name: str, comment: str) -> tuple[str, ...]:
     """Options on the baseline job's sbatch command line; they win over the script's and the environment's."""
     own = tuple(option.word for option in intent.options if option.name not in _NEITHER)
-    return (*own, f"--nodes={nodes.minimum}", *_always(name, comment))
+    # Slurm's own default depends on the site. The jobs that come later always append: the run has begun.
+    mode = (_APPEND,) if intent.effective("open-mode") is None else ()
+    return (*own, f"--nodes={nodes.minimum}", *_always(name, comment), *mode)
 
 
 def next_baseline_options(
@@ -174,6 +177,7 @@ def next_baseline_options(
         # The environment of the step that submits it, which is one of the run's.
         "--export=ALL",
         *_always(name, comment),
+        _APPEND,
     )
 
 
@@ -196,11 +200,12 @@ def replica_options(
         # The environment of the step that submits it, which is the baseline's.
         "--export=ALL",
         *_always(name, comment),
+        _APPEND,
     )
 
 
 def _always(name: str, comment: str) -> tuple[str, ...]:
-    return (f"--job-name={name}", f"--comment={comment}", "--no-requeue", "--open-mode=append")
+    return (f"--job-name={name}", f"--comment={comment}", "--no-requeue")
 
 
 def _as_words(options: Sequence[Option]) -> tuple[Option, ...]:

@@ -284,6 +284,23 @@ def test_the_jobs_share_one_name_and_one_comment(tmp_path):
     assert submission.spec.replica_options[-4:] == shared
 
 
+@pytest.mark.parametrize(
+    ("line", "words", "variables"),
+    [
+        ("", ["--open-mode=truncate"], {}),
+        ("--open-mode=truncate", [], {}),
+        ("", [], {"SBATCH_OPEN_MODE": "truncate"}),
+    ],
+)
+def test_the_first_job_may_truncate_its_output_and_no_later_one(tmp_path, line, words, variables):
+    script = f"#!/bin/sh\n#SBATCH -N1:2 {line}\n"
+    submission = plan(tmp_path, [*words, "job.sh"], script, **variables)
+    assert "--open-mode=append" not in submission.options
+    assert [word for word in submission.options if word.startswith("--open-mode")] == words
+    for options in (submission.spec.replica_options, submission.spec.baseline_options):
+        assert options[-1] == "--open-mode=append"
+
+
 POLICY = parse_policy(
     "elasticPolicy:\n  replicaDiscreteValues: [2, 3, 6]\n  gracefulShutdownTimeoutInSeconds: 5\n"
     "  scalingTimeoutInSeconds: 60\n  scale_config: {6: {lr: 0.1}}\nrunPolicy: {jobMaxRetryCount: 2}\n"
