@@ -185,7 +185,10 @@ def _of_index(intent: Intent, index: int) -> Intent:
         replace(line, options=tuple(with_index(option, index) for option in line.options))
         for line in intent.directives
     )
-    options = tuple(with_index(each, index) for each in intent.options)
+    # A variable is sbatch's, which knows no index: what it means for this one is said in words.
+    meant = [with_index(each, index) for each in intent.environment]
+    stated = [each for each in meant if each not in intent.environment]
+    options = (*stated, *(with_index(each, index) for each in intent.options))
     if index in intent.awaited:
         options = (*options, Option("dependency", intent.awaited[index]))  # sbatch takes the last one
     return replace(intent, options=options, directives=directives)

@@ -428,6 +428,16 @@ def test_an_array_is_a_run_for_each_index(tmp_path):
         plans(tmp_path, ["job.sh"], script, SBATCH_ARRAY_INX="1-3")
 
 
+def test_the_index_is_in_a_file_name_from_the_environment(tmp_path):
+    script = "#!/bin/sh\n#SBATCH -N1:2 --output=mine\n#SBATCH --array=4-6\n"
+    files = {"SBATCH_OUTPUT": "o-%A_%2a.txt", "SBATCH_ERROR": "e-%a.txt", "SBATCH_INPUT": "i.txt"}
+    _, second, _ = plans(tmp_path, ["-ee.txt", "job.sh"], script, SBATCH_ACCOUNT="%a", **files)
+    given = [word for word in second.options if not word.startswith(("--nodes", "--job-name", "--comment"))]
+    assert given[:3] == ["--error=e-5.txt", "--output=o-%j_05.txt", "--error=e.txt"]  # sbatch takes the last
+    assert given[3:] == ["--no-requeue", "--open-mode=append"]
+    assert {"--output=o-%j_05.txt", "--error=e.txt", "--input=i.txt"} < set(second.spec.baseline_options)
+
+
 def test_another_baseline_asks_for_all_but_what_only_the_first_could(tmp_path):
     argv = ["-d", "afterok:3", "--begin=now+1hour", "--hold", "--exclusive", "job.sh"]
     submission = plan(tmp_path, argv, SBATCH_ACCOUNT="nlp", SBATCH_GRES="gpu:1")
