@@ -6,11 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from one_node import BEGIN, spec_of, until
 
 from hpctools.elastic.agent import Agent
 from hpctools.elastic.agent_place import Place
@@ -25,19 +25,9 @@ from hpctools.elastic.restart.node import NodeRanks
 from hpctools.elastic.spec import RunSpec
 from hpctools.testing.slurm import FakeSlurm
 
-BEGIN = {"do": "begin", "generation": 3, "members": ["b0"], "place": 0, "host": "h", "port": 1}
-COUNTS = {"restarts": 0, "max_restarts": 3}
 SLEEPS = (sys.executable, "-c", "import time; time.sleep(60)")
 KILLED = -int(signal.SIGKILL)
 Said = list[tuple[str, dict[str, Any]]]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async def look() -> None:
-        while not condition():
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(look(), 20)
 
 
 class Hanging:
@@ -45,13 +35,13 @@ class Hanging:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "logs").mkdir()
-        spec = RunSpec("r-1", "r", "nlp1", "", 1, 1, 1, SLEEPS, str(folder), (), "", "", mode="restart")
+        spec = spec_of(SLEEPS, folder)
         self.said: Said = []
         self.node = NodeRanks(Post(RunFolder(folder), spec, "b0", self._say, leave=self._leave))
         monkeypatch.setattr(ranks, "UNKILLABLE_SECONDS", 0.05)
         monkeypatch.setattr(ranks, "waits_in_kernel", lambda pid: True)
         monkeypatch.setattr(ranks.LocalRank, "signal", lambda *_: None)
-        self.node.obey({**BEGIN, **COUNTS})
+        self.node.obey(BEGIN)
         assert self.node._ranks is not None
         (self.rank,) = self.node._ranks.ranks
 
@@ -81,7 +71,7 @@ def test_a_rank_that_cannot_be_killed_is_given_up_with_its_node(
         try:
             made.node.obey({"do": "end", "generation": 3, "seconds": 0.0})
             await until(lambda: bool(made.told("ended")))
-            made.node.obey({**BEGIN, **COUNTS, "generation": 4})
+            made.node.obey({**BEGIN, "generation": 4})
             await asyncio.wait_for(made.node.stop(0.0), 20)
         finally:
             await made.really_end()

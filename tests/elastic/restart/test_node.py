@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_node import BEGIN, until
 from scarce import open_files, scarce
 
 from hpctools.elastic.folder import RunFolder
@@ -24,8 +25,6 @@ from hpctools.elastic.restart import ranks
 from hpctools.elastic.restart.node import TERM_NEWS_SECONDS, NodeRanks
 from hpctools.elastic.spec import RunSpec
 
-BEGIN = {"do": "begin", "generation": 3, "members": ["b0"], "place": 0, "host": "h", "port": 1}
-COUNTS = {"restarts": 0, "max_restarts": 3}
 SPEC = RunSpec("r-1", "r", "nlp1", "", 1, 1, 2, ("true",), "/", (), "", "", mode="restart")
 
 
@@ -37,7 +36,7 @@ def obeyed(tmp_path: Path, *, leaves: bool) -> list[dict[str, Any]]:
         node = NodeRanks(Post(RunFolder(tmp_path), SPEC, "b0", lambda kind, **fields: said.append(fields)))
         if leaves:
             node.expect_no_restart(5.0)
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         await node.stop(0.0)
 
     asyncio.run(run())
@@ -89,14 +88,6 @@ while True:
 """
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async def look() -> None:
-        while not condition():
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(look(), 20)
-
-
 @pytest.mark.parametrize(
     ("first", "code"),
     [
@@ -117,7 +108,7 @@ def test_a_script_that_asks_is_ended_as_its_own_handler_wants_or_at_once(
 
     async def act() -> float:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         await until(
             lambda: any(all(calls for calls, _ in each["counts"].values()) for each in ask("counted"))
         )
@@ -152,7 +143,7 @@ def test_an_end_by_slurms_sigterm_is_told_when_it_is_known_what_it_was_for(tmp_p
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
         news = asyncio.get_running_loop().create_future()
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         await until(lambda: node._ranks is not None and len(node._ranks.alive) == 1)
         node.expect_news(news)
         assert node._ranks is not None
@@ -169,19 +160,24 @@ def test_an_end_by_slurms_sigterm_is_told_when_it_is_known_what_it_was_for(tmp_p
     assert (ended["local"], ended["code"]) == (0, -signal.SIGTERM)
 
 
+def ending_at_sigterm(code: int, ready: Path) -> tuple[str, ...]:
+    """A script whose handler has saved, and ends; `ready` is there once it has the handler."""
+    saves = (
+        f"import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit({code})); "
+        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
+    )
+    return (sys.executable, "-c", saves)
+
+
 def test_a_script_that_saves_at_slurms_sigterm_and_ends_well_has_not_finished(tmp_path: Path) -> None:
     """Its job was cancelled, or is out of time: jobs that wait for the run's success would begin."""
     said: list[dict[str, Any]] = []
     ready = tmp_path / "ready"
-    saves = (
-        "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
-        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
-    )
-    spec = replace(sleeping(tmp_path), command=(sys.executable, "-c", saves))
+    spec = replace(sleeping(tmp_path), command=ending_at_sigterm(0, ready))
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         await until(ready.exists)
         news = asyncio.get_running_loop().create_future()
         node.expect_news(news)
@@ -205,15 +201,11 @@ def test_a_script_that_saves_at_slurms_sigterm_and_ends_badly_has_not_crashed(
     """Its handler ends with a code of its own: Lightning's with 143, others with 1."""
     said: list[dict[str, Any]] = []
     ready = tmp_path / "ready"
-    saves = (
-        f"import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit({code})); "
-        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(60)"
-    )
-    spec = replace(sleeping(tmp_path), command=(sys.executable, "-c", saves))
+    spec = replace(sleeping(tmp_path), command=ending_at_sigterm(code, ready))
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         await until(ready.exists)
         news = asyncio.get_running_loop().create_future()
         if is_asked:
@@ -250,10 +242,10 @@ def two_generations(
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", say))
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         assert node._ranks is not None
         former = node._ranks
-        node.obey({**BEGIN, **COUNTS, "generation": 4})
+        node.obey({**BEGIN, "generation": 4})
         meanwhile(node)
         await until(lambda: not former.alive and enough(told))
         await node.stop(0.0)
@@ -297,7 +289,7 @@ def test_what_a_rank_did_last_is_told_before_its_end(tmp_path: Path) -> None:
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         await until(lambda: any(each["of"] == "ended" for each in said))
         await node.stop(0.0)
 
@@ -315,7 +307,7 @@ def test_a_rank_that_was_killed_is_not_taken_for_one_that_we_have_ended(tmp_path
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         assert node._ranks is not None
         killed, _ = node._ranks.ranks
         os.kill(killed.pid, signal.SIGKILL)
@@ -341,7 +333,7 @@ def test_a_rank_that_we_have_ended_is_ours_also_when_the_order_comes_again_befor
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         assert node._ranks is not None
         (rank,), spoken = node._ranks.ranks, asyncio.Event()
         monkeypatch.setattr(rank.words, "spoken", lambda seconds: spoken.wait())
@@ -370,7 +362,7 @@ def test_an_exception_of_megabytes_is_told_in_a_message_that_the_coordinator_tak
 
     async def run() -> None:
         node = NodeRanks(Post(RunFolder(tmp_path), spec, "b0", lambda kind, **fields: said.append(fields)))
-        node.obey({**BEGIN, **COUNTS})
+        node.obey(BEGIN)
         await until(lambda: any(each["of"] == "ended" for each in said))
         assert len(encode("hello", ranks=node.report())) < LINE_LIMIT
         await node.stop(0.0)

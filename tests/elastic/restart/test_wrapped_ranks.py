@@ -8,21 +8,18 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from one_node import BEGIN, spec_of, until
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.left_behind import Process
 from hpctools.elastic.processes import Post
 from hpctools.elastic.restart import handlers, ranks
 from hpctools.elastic.restart.node import NodeRanks
-from hpctools.elastic.spec import RunSpec
 
-BEGIN = {"do": "begin", "generation": 3, "members": ["b0"], "place": 0, "host": "h", "port": 1}
-COUNTS = {"restarts": 0, "max_restarts": 3}
 # Its handler saves once somebody writes into a pipe: until then it is under way.
 SAVES = """
 import os, pathlib, signal
@@ -67,14 +64,6 @@ while True:
 """
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async def look() -> None:
-        while not condition():
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(look(), 20)
-
-
 class Wrapped:
     """A node with one rank: a shell that waits for the script, or the script alone."""
 
@@ -86,7 +75,7 @@ class Wrapped:
         command: tuple[str, ...] = (sys.executable, "-c", script)
         if wrapped:
             command = ("sh", "-c", f"{shlex.join(command)} {then or '; exit $?'}")
-        spec = RunSpec("r-1", "r", "nlp1", "", 1, 1, 1, command, str(folder), (), "", "", mode="restart")
+        spec = spec_of(command, folder)
         self.node = NodeRanks(
             Post(RunFolder(folder), spec, "b0", lambda kind, **told: self.said.append(told))
         )
@@ -96,7 +85,7 @@ class Wrapped:
         return [each for each in self.said if each["of"] == "ended"]
 
     async def begin(self) -> None:
-        self.node.obey({**BEGIN, **COUNTS})
+        self.node.obey(BEGIN)
         await until(lambda: (self.folder / "ready").exists() and bool((self.folder / "ready").read_text()))
         assert self.node._ranks is not None
         self.leader = self.node._ranks.ranks[0].pid

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from left_loop import leave_after_two_steps
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
@@ -345,12 +346,7 @@ def test_where_nothing_so_old_is_left_it_does_not_go_on_with_first_values(
     """The model would begin anew in the middle of the data; the coordinator decides what is done instead."""
     checkpoint = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0) if saves else None
     loader = loader_for(checkpoint=checkpoint)
-    for inputs in loader:
-        if loader.backward(loader.model(inputs).square().mean()):
-            loader.optimizer.step()
-            loader.optimizer.zero_grad()
-        if loader.step == 2:
-            break
+    leave_after_two_steps(loader)
     assert not loader._roll_back(1, [2])
     with pytest.raises(NothingOldEnough if saves else ElasticError) as refused:
         loader._move(None, LONE, lambda group, work: work())
