@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Sequence
 
 from hpctools.elastic.context import RunContext
 from hpctools.elastic.peers import Agent, Names, Outcome, write
 from hpctools.elastic.protocol import REPLAYED, worker_place
+from hpctools.elastic.signals import signal_of
 from hpctools.python_command import python_command
 
 NOBODY_CAME = (
@@ -16,7 +16,6 @@ NOBODY_CAME = (
     "at all; where a container or `env -i` starts it, have HPCTOOLS_RUN_DIR, HPCTOOLS_WORKER, LOCAL_RANK and "
     "SLURM_JOB_ID passed on, and the run's folder be there"
 )
-SHELL = 128  # a shell's exit code is that and the signal which ended its command
 RESTARTS = 3
 FORGOTTEN_SECONDS = 60.0
 
@@ -140,8 +139,8 @@ def code_behind(command: Sequence[str], code: int) -> int:
     Args:
         command: what the agent starts. Python tells by itself which signal has ended it.
     """
-    told = code - SHELL if python_command(command) is None else 0
-    return -told if 0 < told < signal.NSIG else code
+    number = signal_of(code) if python_command(command) is None else 0
+    return -number if number else code
 
 
 def _count(agent: Agent, worker: str, *, trains: bool) -> int:

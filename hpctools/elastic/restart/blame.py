@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpctools.elastic.restart.effects import Crashed
+from hpctools.elastic.signals import signal_of
 
 TOGETHER_SECONDS = 1.0
 """What ended within so long cannot be ordered by time: messages and a busy node's threads take some, too."""
 FOLLOWS = frozenset({signal.SIGABRT, signal.SIGPIPE, signal.SIGTERM, signal.SIGHUP})
 """Signals by which a rank ends when another one has: libraries abort, pipes break, launchers pass them on."""
-SHELL = 128  # a shell's exit code is that and the signal which ended its command
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,8 @@ class BadEnd:
     @property
     def stands_alone(self) -> bool:
         """Whether it ended by a signal that no other rank's end leads to."""
-        code = self.crashed.code
-        number = -code if code < 0 else code - SHELL
-        return 0 < number < signal.NSIG and number not in FOLLOWS
+        number = signal_of(self.crashed.code)
+        return number > 0 and number not in FOLLOWS
 
 
 def cause_of(ends: Sequence[BadEnd]) -> Crashed:
