@@ -71,6 +71,7 @@ class Ours:
         gone: replicas that were preempted so far.
         phases: seconds by phase and kind of resize.
         unchanged: what steps took longer than the next ones at which nothing changed, seconds.
+        late: steps after the one that the coordinator had named, of each resize.
     """
 
     pauses: list[Pause] = field(default_factory=list)
@@ -81,6 +82,7 @@ class Ours:
     gone: int = 0
     phases: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     unchanged: list[float] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
 
 
 def on_cluster(cycles: int, found: Mapping[str, Ours]) -> None:
@@ -191,8 +193,10 @@ def _collect(logs: Path, folder: RunFolder, begin: float, found: Ours) -> None:
         detail = event.detail
         if event.event == "resize" and not detail.get("recovered"):
             kind = "grow" if detail["to"] > detail["from"] else "shrink"
+            found.late += [detail["late"]] if "late" in detail else []
             for phase, seconds in detail.get("phases", {}).items():
                 found.phases.setdefault((kind, phase), []).append(seconds)
+    say(f"{found.late.count(0)} of {len(found.late)} resizes after the step that was named: {found.late}")
 
 
 def of_rival(name: str, resizes: int) -> list[Pause]:

@@ -173,11 +173,6 @@ class Batches:
             return self._for_practice()
         return self._loading.load(piece).batch
 
-    @property
-    def looks_ahead(self) -> bool:
-        """Whether batches can be loaded ahead of a change."""
-        return self._soon > 0 and isinstance(self.sampling, Sampling)
-
     def place(self, ahead: int) -> Cursor:
         """Where the training will be after so many steps from now on."""
         cursor = self.cursor

@@ -1,9 +1,12 @@
 """What a worker will be fed first in the next generation, loaded before that is in force.
 
-Whoever grows with others needs not hurry: its members agree on the step one step before they switch
-(`Commit.lead`), and whoever joins hears of it. So the first batches of all are loaded beside that step, and
-not while everybody waits for whoever has nothing to do yet. Who leaves is not kept waiting for it: then those
-that stay load ahead from the moment on that they know of the change.
+The coordinator says after which step all switch (`Commit.at`). Where steps are short that is the one after
+the step in work, and whoever joins hears of it, too. So the first batches of all are loaded beside that step,
+and not while everybody waits for whoever has nothing to do yet. Before it is known, and where there is no
+such step, those that stay load ahead from the moment on that they know of a smaller group.
+
+A member that hears of the step too late puts the switch off, for all: they find it in the headers of their
+exchange. Then some of what was loaded ahead was so in vain.
 """
 
 from __future__ import annotations
@@ -17,11 +20,6 @@ from hpctools.elastic.session import Foreseeing, Transferable
 
 UNSURE_STEPS = 5
 """For how many steps a smaller group that nobody has committed is loaded ahead for."""
-
-
-def looks_ahead(state: object) -> bool:
-    """Whether a training loads what it will be fed after a change before that comes."""
-    return isinstance(state, Foreseeing) and state._looks_ahead()
 
 
 class Foresight:
@@ -40,18 +38,17 @@ class Foresight:
         self._groups = groups
         self._say = say
         self._agreed = 0
-        self._rounds = 0
+        self._announced = 0
         self._looked_at = (0, 0)
 
     def agree(self, generation: int, standing: int) -> None:
-        """All members have agreed to switch to a generation, after this step or with one in between.
+        """All members switch to a generation after this step.
 
         Args:
             standing: the generation in force.
         """
         if generation > max(self._agreed, standing):
-            commit = self._orders.commits[generation]
-            self._agreed, self._rounds = generation, self._state._completed + 1 + commit.lead
+            self._agreed = generation
 
     def switches_to(self, standing: int) -> int | None:
         """The generation to switch to between this step and the next; None: none yet.
@@ -59,19 +56,18 @@ class Foresight:
         Args:
             standing: the generation in force.
         """
-        if self._agreed <= standing:
-            return None
-        commit = self._orders.commits[self._agreed]
-        if commit.lead and self._state._completed < self._rounds:
+        if self._agreed > standing:
+            return self._agreed
+        commit = self._orders.agreeing
+        if commit is not None and commit.generation > max(standing, self._announced):
             self._announce(commit)
-            return None
-        return self._agreed
+        return None
 
     def coming(self, present: Group) -> Seat | None:
-        """Our place in what may come into force after this step, without a lead.
+        """Our place in what may come into force after this step, unless it was loaded for already.
 
         It is looked at from the moment on that a smaller group is formed, for some steps: it may be given up
-        without a word. Of a larger one it is open then whether it has a lead.
+        without a word. A larger one comes later as a rule.
 
         Args:
             present: the group in force.
@@ -81,7 +77,9 @@ class Foresight:
             return None  # it is in force, its members wait for it, or it was given up
         commit = orders.commits.get(seat.number)
         if commit is not None:
-            return seat if commit.agree and not commit.lead else None
+            late = self._state._completed + 1 - commit.at
+            is_known = late == 0 and self._announced == commit.generation  # and loaded for
+            return seat if commit.agree and late >= 0 and not is_known else None
         if self._looked_at[0] != seat.number:
             self._looked_at = seat.number, self._state._completed + UNSURE_STEPS
         return seat if seat.world < present.world and self._state._completed < self._looked_at[1] else None
@@ -110,8 +108,11 @@ class Foresight:
         return {"generation": commit.generation, "place": place}
 
     def _announce(self, commit: Commit) -> None:
-        agreed = self.described(commit, ahead=1)
+        """If all are to switch after the step that comes now."""
+        if self._state._completed + 1 != commit.at:
+            return
+        self._announced, there = commit.generation, self.described(commit, ahead=1)
         if commit.report:
-            self._say("agreed", **agreed)
+            self._say("place", **there)
         if not commit.leave:
-            self.begins(**agreed)
+            self.begins(**there)

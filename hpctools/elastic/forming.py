@@ -38,7 +38,7 @@ class Forming:
         members: in rank order; none while too few are there, and all that hold the state wait parked.
         planned: whether the present generation trains until all agree to switch; else all have parked.
         linked: members that are connected with all others.
-        leading: those of them that make use of a lead.
+        rounds: of how many rounds the state of each of them was the result when it said so.
         parked: of how many rounds each worker's state is the result; -1: it has none.
         committed: whether the members were told to switch.
         admitted: whether those that join were let in, because the first of the others was switching.
@@ -50,7 +50,7 @@ class Forming:
     members: tuple[str, ...]
     planned: bool
     linked: set[str] = field(default_factory=set)
-    leading: set[str] = field(default_factory=set)
+    rounds: dict[str, int] = field(default_factory=dict)
     parked: dict[str, int] = field(default_factory=dict)
     committed: bool = False
     admitted: bool = False
@@ -61,6 +61,16 @@ class Forming:
     def waits(self) -> bool:
         """Whether it is only a wait for more workers."""
         return not self.members
+
+    def note_linked(self, worker: str, rounds: int | None) -> None:
+        """A member is connected with all others; of an earlier release it does not say how far it is."""
+        self.linked.add(worker)
+        self.rounds |= {} if rounds is None else {worker: rounds}
+
+    def switch_at(self, present: Collection[str], *, lead: bool) -> int:
+        """After how many rounds all switch: the one in work, or with a lead the next; 0: nobody knows."""
+        told = [self.rounds[each] for each in present if each in self.rounds]
+        return max(told) + 1 + lead if told else 0
 
     @property
     def is_linked(self) -> bool:

@@ -20,7 +20,9 @@ LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
 RECOVERIES = 50
 LEAD_RATE = 1.0
-"""Steps a second, at least, with which a growth takes one more: who is called away meanwhile waits for it."""
+"""Steps a second, at least, with which a change has a lead: who is called away meanwhile waits for it."""
+HURRY_RATE = 2.0
+"""The same where somebody is called away already."""
 STATE_IS_LOST = "no worker that holds the state of the training is left"
 
 
@@ -249,18 +251,20 @@ class Generations:
         self._failed_links = 0
         transfers = forms.planned_transfers(forming, self.members)
         reporter = next(each for each in forming.members if each in self._participants)
-        is_quick = self.facts.rates.get(len(self.members), 0.0) >= LEAD_RATE
-        lead = bool(transfers) and is_quick and self._present() <= forming.leading  # nobody has to go
-        for member in self._present():
+        present = self._present()
+        is_called = any(self._ready[each].leaving for each in present)
+        lead = self.facts.rates.get(len(self.members), 0.0) >= (HURRY_RATE if is_called else LEAD_RATE)
+        at = forming.switch_at(present, lead=lead)
+        for member in present:
             how: dict[str, Any] = {"leave": True, "stay": not self._ready[member].leaving}
             if member in forming.members:
                 send_to = forms.receivers(transfers, member, forming.members)
                 how = {"report": member == reporter, "send_to": send_to, "moves": bool(transfers)}
-            self._send(member, "commit", generation=forming.number, agree=True, lead=lead, **how)
+            self._send(member, "commit", generation=forming.number, agree=True, at=at, **how)
         self._participants.update(forming.members)
 
-    def agreed(self, generation: int, place: Place | None) -> None:
-        """All switch in a step from now: those that join can load what they will be fed there."""
+    def placed(self, generation: int, place: Place | None) -> None:
+        """Where in the data all switch in a step from now: those that join can load what comes there."""
         forming = self._forming_as(generation)
         if forming is not None and forming.planned and forming.committed:
             for joiner in forms.planned_transfers(forming, self.members):

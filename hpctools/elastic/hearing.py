@@ -42,7 +42,7 @@ class Hearing:
             "linked": self._on_linked,
             "link_failed": self._on_link_failed,
             "parked": self._on_parked,
-            "agreed": self._on_agreed,
+            "place": self._on_place,
             "switching": self._on_switching,
             "switched": self._on_switched,
             "failed": self._on_failed,
@@ -285,8 +285,8 @@ class Hearing:
         self._run.membership.store(worker.name, message["generation"], message["host"], message["port"])
 
     def _on_linked(self, worker: Worker, message: Message, now: float) -> None:
-        leads = bool(message.get("leads"))  # who loads nothing ahead does not, nor an earlier release
-        self._run.membership.linked(worker.name, message["generation"], now, leads=leads)
+        rounds = message.get("rounds")  # an earlier release says nothing of them
+        self._run.membership.linked(worker.name, message["generation"], now, rounds)
 
     def _on_link_failed(self, worker: Worker, message: Message, now: float) -> None:
         self._run.warn(f"{worker.name} could not link: {message['reason']}")
@@ -295,8 +295,8 @@ class Hearing:
     def _on_parked(self, worker: Worker, message: Message, now: float) -> None:
         self._run.membership.parked(worker.name, message["generation"], message["completed"], now)
 
-    def _on_agreed(self, worker: Worker, message: Message, now: float) -> None:
-        self._run.membership.agreed(message["generation"], message.get("place"))
+    def _on_place(self, worker: Worker, message: Message, now: float) -> None:
+        self._run.membership.placed(message["generation"], message.get("place"))
 
     def _on_switching(self, worker: Worker, message: Message, now: float) -> None:
         self._run.membership.switching(worker.name, message["generation"], message.get("place"))

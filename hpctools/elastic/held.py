@@ -212,10 +212,6 @@ class Held:
         """Seconds on a clock that stands still while a piece waits for other workers."""
         return time.monotonic()
 
-    def _looks_ahead(self) -> bool:
-        """Whether batches can be loaded ahead of a change: not where the loop loads, nor streams."""
-        return self._batches.looks_ahead
-
     def _place(self, ahead: int) -> Mapping[str, int]:
         """Where in the data the training will be after so many steps from now on."""
         return asdict(self._batches.place(ahead))

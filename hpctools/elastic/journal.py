@@ -199,7 +199,7 @@ class FolderJournal:
             self._tell_unmeasured(undone)
         resize = self._resizes.pop(measured["generation"], None)
         if resize is not None:
-            keys = ("step", "pause_s", "normal_step_s", "phases", "moved")
+            keys = ("step", "pause_s", "normal_step_s", "phases", "moved", "late")
             resize |= {key: measured[key] for key in keys if key in measured}
             self.event("resize", **resize)
             self.change(last_resize={**resize, "time": utc_now()})

@@ -24,7 +24,7 @@ class Links:
         changed: held while a group is added, and notified.
         say: sends a message to the coordinator.
         device: the GPU whose tensors are to be added up over nccl, where each worker has one.
-        leads: whether this worker wants to know of a growth a step before it.
+        rounds: how many the training has completed.
 
     Attributes:
         groups: those that are linked and not yet in force, by generation.
@@ -38,13 +38,13 @@ class Links:
         changed: threading.Condition,
         say: Callable[..., None],
         device: torch.device | None = None,
-        leads: Callable[[], bool] = lambda: False,
+        rounds: Callable[[], int] = int,
     ) -> None:
         self._listen = listen
         self._host = host
         self._changed = changed
         self._say = say
-        self._leads = leads
+        self._rounds = rounds
         self._devices = DeviceLinks(accelerator_of(device))
         self._places: dict[int, tuple[int, int]] = {}
         self._on_their_way: dict[int, threading.Thread] = {}
@@ -124,7 +124,7 @@ class Links:
         with self._changed:
             self.groups[generation] = group
             self.seconds[generation] = time.monotonic() - begun
-        self._say("linked", generation=generation, leads=self._leads())
+        self._say("linked", generation=generation, rounds=self._rounds())
 
     def _warn(self, problem: str) -> None:
         self._say("warning", message=problem)

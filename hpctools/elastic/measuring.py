@@ -22,6 +22,7 @@ class Measuring:
         self._state = state
         self._say = say
         self._clock = StepClock()
+        self._late: int | None = None
 
     def step_ended(self, *, at_once: bool = False) -> None:
         """A step has ended: tell of the last resize when enough of them have; `at_once`: those must do."""
@@ -37,8 +38,10 @@ class Measuring:
         """
         phases = {"link": linking, "agree": begun - commit.arrived, "state": time.monotonic() - begun}
         self._tell(self._clock.resized(commit.generation, self._state._steps, phases))
+        self._late = self._state._completed - commit.at if commit.agree and commit.at else None
 
     def _tell(self, resize: dict[str, Any] | None) -> None:
         if resize is not None:
             moved = {"moved": self._state._moved()} if isinstance(self._state, Resharding) else {}
-            self._say("resized", **resize, **moved)
+            late = {} if self._late is None else {"late": self._late}
+            self._say("resized", **resize, **moved, **late)

@@ -3,8 +3,8 @@
 A *generation* is a numbered membership in rank order. There are two ways from one to the next:
 
 - planned (somebody joins or leaves): all members of the next generation link beside the running training;
-  when all are linked, `commit` goes to the present members, which agree on the step at which they switch
-  through the headers of their gradient exchange; those that join are let in when the first has switched.
+  then `commit` tells the present ones after which step all switch, which the headers of their gradient
+  exchange confirm or put off; those that join are let in when the first switches.
 - recovery (somebody vanished, or a group broke): who is left parks, reports the last step it completed, and
   links anew; those that are behind receive the state of one that is ahead, and the step in flight is done
   again.
@@ -13,7 +13,7 @@ With fewer workers than the smallest allowed size, those that hold the state wai
 newcomers makes an allowed size; who has to go waits with them until the state is saved. A coordinator that
 takes over first hears how the workers stand (`assembly`).
 
-Nothing here waits, reads a clock or talks: methods take what happened and leave effects in `effects`.
+Nothing here waits, reads a clock or talks: methods take what happened and leave `effects`.
 """
 
 from __future__ import annotations
@@ -182,11 +182,10 @@ class Membership(Generations):
             for member in forming.members[1:]:
                 self._send(member, "link", generation=generation, host=host, port=port)
 
-    def linked(self, worker: str, generation: int, now: float, *, leads: bool = False) -> None:
-        """A worker has connected with all others of the generation; `leads`: it makes use of a lead."""
+    def linked(self, worker: str, generation: int, now: float, rounds: int | None = None) -> None:
+        """A worker, which has completed so many rounds, has connected with all others; see `Forming`."""
         if (forming := self._forming_as(generation)) is not None:
-            forming.linked.add(worker)
-            forming.leading |= {worker} if leads else set()
+            forming.note_linked(worker, rounds)
             self._commit_if_complete(forming, now)
             self.consider(now)
 

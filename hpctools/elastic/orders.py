@@ -22,9 +22,9 @@ class Commit:
     """The order to be part of a generation, or to leave before it.
 
     Attributes:
-        agree: whether all switch in the same step, which their exchange agrees on; else at once.
+        agree: whether all switch after the same step, which their exchange confirms; else at once.
+        at: after how many rounds, unless one of us hears of it too late; 0: as soon as all have heard.
         leave, stay: whether we are not in it, and whether we stand by instead of going.
-        lead: whether a step lies between that on which they agree and the switch.
         report: whether we measure the resize.
         send_to: ranks that receive the state from us.
         receive_from: the rank that gives it to us.
@@ -35,9 +35,9 @@ class Commit:
 
     generation: int
     agree: bool
+    at: int = 0
     leave: bool = False
     stay: bool = False
-    lead: bool = False
     report: bool = False
     send_to: tuple[int, ...] = ()
     receive_from: int | None = None
@@ -74,7 +74,7 @@ class Orders:
         recover: the newest generation to park for; 0: none yet.
         roll_backs: how far to go back before a generation, by generation.
         save: the last order to save that was not carried out.
-        ready_for: the highest generation that we may switch to when all others may, too.
+        agreeing: the newest order to switch when all do; None: there was none.
         seen: the highest number of a generation that we were told of.
         end: with which words the process is to end; None: it is not.
         finished: whether the training is complete for everyone.
@@ -90,7 +90,7 @@ class Orders:
         self.recover = 0
         self.roll_backs: dict[int, dict[str, Any]] = {}
         self.save: Message | None = None
-        self.ready_for = 0
+        self.agreeing: Commit | None = None
         self.seen = 0
         self.end: str | None = None
         self.finished = False
@@ -139,6 +139,11 @@ class Orders:
 
     def _later(self, generation: int) -> list[int]:
         return [number for number in self.roll_backs if number > generation]
+
+    def ready_for(self, completed: int) -> int:
+        """The highest generation that we may switch to after the next round when all others may, too."""
+        commit = self.agreeing
+        return commit.generation if commit is not None and completed + 1 >= commit.at else 0
 
     def told(self, kind: str, why: object, by_itself: bool | None = None) -> None:
         """The coordinator was told something by us, perhaps what came of an order to save."""
@@ -196,4 +201,4 @@ class Orders:
         commit = Commit(**known, send_to=send_to, arrived=time.monotonic())
         self.commits[commit.generation] = commit
         if commit.agree:
-            self.ready_for = max(self.ready_for, commit.generation)
+            self.agreeing = commit

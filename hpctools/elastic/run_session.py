@@ -18,7 +18,7 @@ from typing import Any
 from hpctools.elastic.channel import Channel, Termination, die_with_parent
 from hpctools.elastic.checkpoint.way_back import NoWayOn, told_of
 from hpctools.elastic.folder import RunFolder
-from hpctools.elastic.foresight import Foresight, looks_ahead
+from hpctools.elastic.foresight import Foresight
 from hpctools.elastic.group import Group, Task, released
 from hpctools.elastic.links import Links
 from hpctools.elastic.measuring import Measuring
@@ -68,8 +68,8 @@ class RunSession:
         self._measuring = Measuring(state, self.tell)
         self._termination = Termination()
         die_with_parent(os.getppid())
-        leads = partial(looks_ahead, state)
-        self._links = Links(*own_address(), self._changed, self.tell, device_of(state), leads)
+        rounds = lambda: self._state._completed  # noqa: E731
+        self._links = Links(*own_address(), self._changed, self.tell, device_of(state), rounds)
         self._foresight = Foresight(state, self._orders, self._links.groups, self.tell)
         self._channel = Channel(folder, self._hello, self._on_message, self._on_welcome, self._beat)
         # Python's shutdown stops our signs of life seconds before the process ends on a busy node: who raised
@@ -154,8 +154,8 @@ class RunSession:
 
     @property
     def ready_for(self) -> int:
-        """The highest generation that we may switch to when all others may, too."""
-        return self._orders.ready_for
+        """The highest generation that we may switch to after this step when all others may, too."""
+        return self._orders.ready_for(self._state._completed)
 
     @property
     def coming(self) -> Seat | None:

@@ -135,10 +135,6 @@ class Restorable(Protocol):
 class Foreseeing(Protocol):
     """A training that can load what it will be fed after a change before that comes."""
 
-    def _looks_ahead(self) -> bool:
-        """Whether it does."""
-        ...
-
     def _place(self, ahead: int) -> Mapping[str, int]:
         """Where in its data it will be after so many steps from now on."""
         ...

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpctools.elastic.foresight import UNSURE_STEPS, Foresight, looks_ahead
+from hpctools.elastic.foresight import UNSURE_STEPS, Foresight
 from hpctools.elastic.group import Group
 from hpctools.elastic.orders import Orders, Seat
 
@@ -22,9 +22,6 @@ class State:
     def __init__(self, completed: int) -> None:
         self._completed = completed
         self.foreseen: list[tuple[Group, Place | None]] = []
-
-    def _looks_ahead(self) -> bool:
-        return True
 
     def _place(self, ahead: int) -> Place:
         return {"step": self._completed + ahead}
@@ -65,37 +62,62 @@ def made() -> Made:
     return Made(State(10))
 
 
-def test_without_a_lead_all_switch_after_the_step_in_which_they_agree(made: Made) -> None:
+def test_all_switch_after_the_step_in_which_they_agree(made: Made) -> None:
     made.commit()
     assert made.step(agreed=STANDING) is None
     assert made.step(agreed=NEXT) == NEXT
     assert made.said == made.state.foreseen == []
 
 
-def test_with_a_lead_one_step_lies_between_for_which_all_is_announced(made: Made) -> None:
-    made.commit(lead=True, report=True)
-    assert made.step(agreed=NEXT) is None
-    assert made.said == [{"kind": "agreed", "generation": NEXT, "place": {"step": 12}}]
-    assert made.state.foreseen == [(GROUP, {"step": 12})]
+def test_nobody_agrees_before_the_step_that_was_named_nor_later_than_that(made: Made) -> None:
+    assert made.orders.ready_for(10) == 0
+    made.commit(at=12)
+    assert [made.orders.ready_for(completed) for completed in (10, 11, 12)] == [0, NEXT, NEXT]
+    made.commit()
+    assert made.orders.ready_for(10) == NEXT, "as soon as all have heard"
+
+
+def test_the_step_that_was_named_is_announced_when_it_comes(made: Made) -> None:
+    made.commit(at=13, report=True)
+    assert made.step(agreed=STANDING) is None
+    assert made.said == made.state.foreseen == []
+    assert made.step(agreed=STANDING) is None
+    assert made.said == [{"kind": "place", "generation": NEXT, "place": {"step": 13}}]
+    assert made.state.foreseen == [(GROUP, {"step": 13})]
     assert made.step(agreed=NEXT) == NEXT
-    assert made.state._completed == 12
+    assert made.state._completed == 13
+    assert len(made.said) == len(made.state.foreseen) == 1
+
+
+@pytest.mark.parametrize("at", [10, 11])
+def test_who_hears_too_late_announces_nothing(made: Made, at: int) -> None:
+    made.commit(at=at, report=True)
+    assert made.step(agreed=STANDING) is None
+    assert made.step(agreed=NEXT) == NEXT
+    assert made.said == made.state.foreseen == []
+
+
+def test_what_another_one_puts_off_is_announced_once(made: Made) -> None:
+    made.commit(at=12, report=True)
+    assert [made.step(agreed=STANDING) for _ in range(3)] == [None] * 3
+    assert made.step(agreed=NEXT) == NEXT
     assert len(made.said) == len(made.state.foreseen) == 1
 
 
 def test_one_of_them_announces_it_and_who_does_not_take_part_loads_nothing(made: Made) -> None:
-    made.commit(lead=True, leave=True, stay=True)
-    assert made.step(agreed=NEXT) is None
+    made.commit(at=12, leave=True, stay=True)
+    assert made.step(agreed=STANDING) is None
     assert made.said == made.state.foreseen == []
     assert made.step(agreed=NEXT) == NEXT
 
 
 def test_an_agreement_of_before_a_recovery_is_void(made: Made) -> None:
-    made.commit(lead=True)
-    assert made.step(agreed=NEXT) is None
+    made.commit(at=12, report=True)
     assert made.foresight.switches_to(standing=NEXT + 1) is None
     made.foresight.agree(NEXT, standing=NEXT + 1)
     made.state._completed += 1
     assert made.foresight.switches_to(standing=NEXT + 1) is None
+    assert made.said == []
 
 
 def test_what_others_agree_on_that_is_older_than_what_is_in_force_is_nothing(made: Made) -> None:
@@ -144,12 +166,17 @@ def test_what_nobody_commits_is_looked_at_for_some_steps(made: Made) -> None:
     assert made.foresight.coming(PRESENT) == SMALLER
 
 
-@pytest.mark.parametrize("lead", [False, True])
-def test_of_a_larger_one_it_has_to_be_known_that_it_has_no_lead(made: Made, lead: bool) -> None:
+def test_of_a_larger_one_it_has_to_be_known_that_this_step_may_be_the_last_before_it(made: Made) -> None:
     made.orders.note(formed(LARGER))
     assert made.foresight.coming(PRESENT) is None
-    made.commit(lead=lead)
-    assert made.foresight.coming(PRESENT) == (None if lead else LARGER)
+    made.commit(at=12)
+    assert made.foresight.coming(PRESENT) is None
+    made.state._completed += 1
+    assert made.foresight.coming(PRESENT) == LARGER, "it was heard of within that step"
+    made.foresight.switches_to(STANDING)
+    assert made.foresight.coming(PRESENT) is None, "it has been loaded for"
+    made.state._completed += 1
+    assert made.foresight.coming(PRESENT) == LARGER, "it was put off"
 
 
 def test_who_leaves_has_no_place_to_look_at(made: Made) -> None:
@@ -185,14 +212,9 @@ def test_nothing_is_loaded_for_a_group_that_was_given_up(made: Made) -> None:
     assert made.state.foreseen == []
 
 
-def test_who_looks_ahead() -> None:
-    assert looks_ahead(State(0))
-    assert not looks_ahead(Plain())
-
-
 def test_a_training_that_cannot_load_ahead_switches_all_the_same() -> None:
     made = Made(Plain())
-    made.commit(lead=True, report=True)
-    assert made.step(agreed=NEXT) is None
-    assert made.said == [{"kind": "agreed", "generation": NEXT, "place": None}]
+    made.commit(at=12, report=True)
+    assert made.step(agreed=STANDING) is None
+    assert made.said == [{"kind": "place", "generation": NEXT, "place": None}]
     assert made.step(agreed=NEXT) == NEXT

@@ -134,15 +134,19 @@ def test_streams_are_read_on_past_a_step_that_is_left_out() -> None:
     assert batches.cursor == Cursor(1, 0, 12)
 
 
-@pytest.mark.parametrize(("num_workers", "looks"), [(0, False), (2, True)])
-def test_who_has_loading_processes_looks_ahead(num_workers: int, looks: bool) -> None:
-    made = Batches(SAMPLING, Indexed(Noisy(30), list, SAMPLING), by_shards(SAMPLING), num_workers)
-    assert made.looks_ahead is looks
-    made.close()
-
-
-def test_streams_are_not_loaded_ahead() -> None:
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_streams_are_not_loaded_ahead(num_workers: int) -> None:
+    """They are told what is to come all the same, and give what they would have given."""
     sampling = StreamSampling(batch_size=12, shards=4, epochs=2, seed=0)
-    made = Batches(sampling, streams(sampling), by_shards(sampling), 2)
-    assert not made.looks_ahead
-    made.close()
+    told, plain = (Batches(sampling, streams(sampling), by_shards(sampling), num_workers) for _ in range(2))
+    for made in (told, plain):
+        made.plan(TWO)
+    told.look_ahead(THREE, 0)
+    told.begins(THREE, told.place(1))
+    for made in (told, plain):
+        made.passed(12)
+    pieces = [made.plan(TWO).pieces for made in (told, plain)]
+    assert pieces[0] == pieces[1]
+    assert [str(told.batch(each)) for each in pieces[0]] == [str(plain.batch(each)) for each in pieces[0]]
+    told.close()
+    plain.close()

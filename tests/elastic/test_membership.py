@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,9 @@ from hpctools.elastic.assembly import Returned
 from hpctools.elastic.effects import Broken, Decided, Formed, Send
 from hpctools.elastic.membership import RECOVERIES, STATE_IS_LOST, Membership
 
+Rounds = Mapping[str, int]
+NOBODY_SAYS: Rounds = {}
+
 
 def sent(membership: Membership) -> list[tuple[str, dict[str, Any]]]:
     """What was sent since the last look."""
@@ -23,9 +26,9 @@ def sent(membership: Membership) -> list[tuple[str, dict[str, Any]]]:
     return [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
 
 
-def link_all(membership: Membership, generation: int, workers: str, leads: str = "") -> None:
+def link_all(membership: Membership, generation: int, workers: str, rounds: Rounds = NOBODY_SAYS) -> None:
     for worker in workers:
-        membership.linked(worker, generation, now=0, leads=worker in leads)
+        membership.linked(worker, generation, 0, rounds.get(worker))
 
 
 def started(
@@ -119,7 +122,7 @@ def test_growth_settles_links_beside_the_training_and_lets_joiners_in_at_the_swi
     link_all(membership, 2, "abr")
     assert sent(membership) == []
     membership.linked("s", 2, now=11)
-    agreeing = {"kind": "commit", "generation": 2, "agree": True, "lead": False}
+    agreeing = {"kind": "commit", "generation": 2, "agree": True, "at": 0}
     assert sorted(sent(membership), key=lambda each: each[0]) == [
         ("a", {**agreeing, "report": True, "send_to": [2], "moves": True}),
         ("b", {**agreeing, "report": False, "send_to": [3], "moves": True}),
@@ -147,51 +150,58 @@ def growing(rate: float) -> Membership:
     return membership
 
 
-@pytest.mark.parametrize("rate", [0.99, 1.0])
-def test_with_short_steps_those_that_join_hear_of_the_switch_a_step_before(rate: float) -> None:
-    membership = growing(rate)
-    link_all(membership, 2, "abr", leads="abr")
-    commits = dict(sent(membership))
-    assert {name: each["lead"] for name, each in commits.items()} == {"a": rate >= 1, "b": rate >= 1}
+def test_those_that_join_hear_where_before_the_switch() -> None:
+    membership = growing(rate=10.0)
+    link_all(membership, 2, "abr")
+    sent(membership)
     place = {"step": 41, "epoch": 1, "offset": 8}
-    membership.agreed(2, place)
+    membership.placed(2, place)
     assert sent(membership) == [("r", {"kind": "prepare", "generation": 2, "place": place})]
-    membership.agreed(1, place)
+    membership.placed(1, place)
     membership.switching("a", 2, place)
     for worker in "abr":
         membership.switched(worker, 2, 41, now=12)
     membership.effects.clear()
-    membership.agreed(2, place)
+    membership.placed(2, place)
     assert sent(membership) == [], "of a generation that is not on its way"
 
 
-@pytest.mark.parametrize(("leads", "lead"), [("ab", True), ("abr", True), ("ar", False), ("", False)])
-def test_all_that_train_have_to_make_use_of_a_lead(leads: str, lead: bool) -> None:
-    """One of an earlier release would switch a step before the others; who loads nothing ahead needs none."""
-    membership = growing(10.0)
-    link_all(membership, 2, "abr", leads)
-    assert [each["lead"] for _, each in sent(membership)] == [lead] * 2
+@pytest.mark.parametrize(
+    ("rounds", "at"),
+    [
+        ({"a": 40, "b": 41, "r": 0}, 42),
+        ({"a": 41, "b": 41, "r": 77}, 42),
+        ({"b": 41}, 42),
+        ({"a": 0, "b": 0, "r": 0}, 1),
+        ({"r": 9}, 0),
+        ({}, 0),
+    ],
+)
+@pytest.mark.parametrize(("rate", "lead"), [(0.99, False), (1.0, True)])
+def test_all_that_train_are_told_after_which_step_they_switch(
+    rounds: Rounds, at: int, rate: float, lead: bool
+) -> None:
+    """The one in work when the furthest of them said how far it was, or with short steps the next."""
+    membership = growing(rate)
+    link_all(membership, 2, "abr", rounds)
+    assert [each["at"] for _, each in sent(membership)] == [at + (lead and at > 0)] * 2
 
 
-def test_who_has_to_go_does_not_wait_for_a_step_more() -> None:
+@pytest.mark.parametrize(("rate", "at"), [(0.0, 8), (1.99, 8), (2.0, 9)])
+@pytest.mark.parametrize("joins", [False, True])
+def test_who_has_to_go_waits_for_short_steps_only(rate: float, at: int, joins: bool) -> None:
     membership = started("abc", sizes=range(1, 6))
-    membership.facts = replace(membership.facts, rates={3: 10.0})
-    membership.ready("r", (1, 7), now=10)
+    membership.facts = replace(membership.facts, rates={3: rate})
+    if joins:
+        membership.ready("r", (1, 7), now=10)
     membership.leaving(["c"], now=10.1)
-    assert [to for to, _ in sent(membership)] == list("abr")
-    link_all(membership, 2, "abr", leads="abcr")
+    members = "abr" if joins else "ab"
+    assert [to for to, _ in sent(membership)] == list(members)
+    link_all(membership, 2, members, dict.fromkeys("abcr", 7))
     commits = dict(sent(membership))
-    assert {name: each["lead"] for name, each in commits.items()} == dict.fromkeys("abc", False)
-
-
-def test_a_shrink_is_not_announced() -> None:
-    membership = started("abc")
-    membership.facts = replace(membership.facts, rates={3: 10.0})
-    membership.leaving(["c"], now=10)
-    link_all(membership, 2, "ab", leads="abc")
-    assert not any(each.get("lead") for _, each in sent(membership))
-    membership.agreed(2, None)
-    assert sent(membership) == []
+    assert {name: each["at"] for name, each in commits.items()} == dict.fromkeys("abc", at)
+    membership.placed(2, None)
+    assert [to for to, each in sent(membership) if each["kind"] == "prepare"] == ["r"] * joins
 
 
 def test_growth_waits_longer_for_workers_that_are_starting_but_not_for_ever() -> None:
@@ -262,7 +272,7 @@ def test_shrink_does_not_wait_and_the_leaver_takes_part_until_the_switch() -> No
     assert [to for to, _ in sent(membership)] == ["a", "b"]
     link_all(membership, 2, "ab")
     commits = dict(sent(membership))
-    agreeing = {"kind": "commit", "generation": 2, "agree": True, "lead": False}
+    agreeing = {"kind": "commit", "generation": 2, "agree": True, "at": 0}
     assert commits["c"] == {**agreeing, "leave": True, "stay": False}
     assert [commits[each]["moves"] for each in "ab"] == [False, False], "nobody receives the state"
     membership.left("c", now=20)

@@ -155,7 +155,7 @@ def test_who_is_too_many_for_a_size_stands_by_and_is_first_when_it_is_needed_aga
     assert [to for to, _ in sent(membership)] == ["a", "c"]
     link_all(membership, 2, "ac")
     commits = dict(sent(membership))
-    agreeing = {"kind": "commit", "generation": 2, "agree": True, "lead": False}
+    agreeing = {"kind": "commit", "generation": 2, "agree": True, "at": 0}
     assert commits["b"] == {**agreeing, "leave": True, "stay": False}
     assert commits["d"] == {**commits["b"], "stay": True}
     membership.left("b", now=5)

@@ -3,7 +3,7 @@
 Messages of one connection keep their order; everything else is interleaved by a seeded random generator.
 The coordinator may crash at any point: what was under way on the connections is lost, the workers come to the
 next one by and by. Checks while it runs that no two members of a generation are ever in different steps, and
-that a generation begins where those that join were told.
+that a generation begins where it was said, or later when one of its members had not heard so in time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Worker:
     inbox: deque[dict[str, Any]] = field(default_factory=deque)
     outbox: deque[dict[str, Any]] = field(default_factory=deque)
     alive: bool = True
-    leads: bool = True
+    is_old: bool = False
     connected: bool = True
     completed: int = 0
     standing: int = 0
@@ -45,9 +45,9 @@ class Worker:
     recover: int = 0
     parked: int = 0
     failed: int = 0
-    ready_for: int = 0
+    agreeing: dict[str, Any] = field(default_factory=lambda: {"generation": 0, "at": 0})
     agreed: int = 0
-    switch_at: int = 0
+    announced: int = 0
     prepared: dict[int, int] = field(default_factory=dict)
     moving: int = 0
     exchanging: bool = False
@@ -95,6 +95,7 @@ class Simulation:
         self.broken: str | None = None
         self.completed = False
         self.broken_lines = 0
+        self.switches = [0, 0]  # of members, at the step that was named or as soon as all knew, and later
 
     def _new_membership(self) -> Membership:
         made = Membership(self.sizes, Settle(settle=0.0), faulty_wait=self.faulty_wait)
@@ -130,7 +131,7 @@ class Simulation:
 
     def add(self, role: int) -> Worker:
         worker = Worker(f"w{len(self.workers)}", (role, len(self.workers)))
-        worker.leads = self.random.random() < 0.9  # else it is of an earlier release
+        worker.is_old = self.random.random() < 0.1  # of an earlier release
         self.workers[worker.name] = worker
         worker.say("ready")
         return worker
@@ -195,11 +196,11 @@ class Simulation:
         elif kind == "parked":
             member.parked(name, message["generation"], message["completed"], self.now)
         elif kind == "linked":
-            member.linked(name, message["generation"], self.now, leads=message["leads"])
+            member.linked(name, message["generation"], self.now, message.get("rounds"))
         elif kind == "switching":
             member.switching(name, message["generation"])
-        elif kind == "agreed":
-            member.agreed(message["generation"], {"step": message["step"]})
+        elif kind == "place":
+            member.placed(message["generation"], {"step": message["step"]})
         elif kind == "switched":
             member.switched(name, message["generation"], message["step"], self.now)
         elif kind == "done":
@@ -263,7 +264,7 @@ class Simulation:
         elif kind == "commit":
             worker.commits[message["generation"]] = message
             if message["agree"]:
-                worker.ready_for = max(worker.ready_for, message["generation"])
+                worker.agreeing = {**message, "at": 0} if worker.is_old else message
         elif kind == "prepare":
             worker.prepared[message["generation"]] = message["place"]["step"]
         elif kind in ("release", "stop"):
@@ -285,7 +286,8 @@ class Simulation:
         members = [self.workers[name] for name in self.groups[generation]]
         if all(generation in member.linking for member in members):
             worker.linked.add(generation)
-            worker.say("linked", generation=generation, leads=worker.leads)
+            says = {} if worker.is_old else {"rounds": worker.completed}
+            worker.say("linked", generation=generation, **says)
         elif not all(member.alive for member in members):
             worker.linking.discard(generation)
             worker.say("link_failed", generation=generation)
@@ -313,9 +315,10 @@ class Simulation:
             if not worker.is_done:
                 worker.is_done = True
                 worker.say("done")
-        elif worker.agreed > worker.generation and worker.completed >= worker.switch_at:
+        elif worker.agreed > worker.generation:
             self._switch(worker, worker.commits[worker.agreed])
         else:
+            self._announce(worker)
             self._contribute(worker)
 
     def _rejoin(self, worker: Worker) -> None:
@@ -362,7 +365,8 @@ class Simulation:
         elif all(peer in moving for peer in peers):
             if donor is not None:
                 worker.completed = moving[group[donor]]
-                assert worker.prepared.get(generation, worker.completed) == worker.completed
+                there = worker.prepared.get(generation, worker.completed)
+                assert there == worker.completed or (there < worker.completed and self.switches[1])
             worker.has_state, worker.moving = True, 0
             worker.generation = worker.standing = generation
             worker.trains = True
@@ -382,7 +386,8 @@ class Simulation:
                 assert worker.completed in (other.completed, step), (worker, other)
         worker.exchanging = True
         headers = self.entered.setdefault((worker.generation, worker.completed), {})
-        headers[worker.name] = worker.ready_for
+        is_due = worker.completed + 1 >= worker.agreeing["at"]
+        headers[worker.name] = worker.agreeing["generation"] if is_due else 0
 
     def _exchange(self, worker: Worker) -> None:
         members = self.groups[worker.generation]
@@ -397,11 +402,23 @@ class Simulation:
             worker.exchanging, worker.failed = False, worker.generation
             worker.say("failed", generation=worker.generation)
 
+    def _announce(self, worker: Worker) -> None:
+        """Before the step after which all are to switch; mirrors Foresight."""
+        commit = worker.agreeing
+        is_new = commit["generation"] > max(worker.generation, worker.announced)
+        if is_new and worker.completed + 1 == commit["at"]:
+            worker.announced = commit["generation"]
+            if commit.get("report"):
+                worker.say("place", generation=commit["generation"], step=commit["at"])
+
     def _agree(self, worker: Worker, generation: int) -> None:
         """All may switch to it; mirrors Foresight."""
-        if generation > max(worker.agreed, worker.generation):
-            commit = worker.commits[generation]
-            lead = worker.leads and commit["lead"]
-            worker.agreed, worker.switch_at = generation, worker.completed + lead
-            if lead and commit.get("report"):
-                worker.say("agreed", generation=generation, step=worker.switch_at)
+        if generation <= max(worker.agreed, worker.generation):
+            return
+        worker.agreed, at = generation, worker.commits[generation]["at"]
+        assert worker.completed >= at, "sooner than the coordinator said"
+        late = at and worker.completed - at
+        self.switches[min(late, 1)] += 1
+        if late > 0:
+            headers = self.entered[(worker.generation, worker.completed - 2)]
+            assert min(headers.values()) < generation, "put off by nobody"

@@ -135,7 +135,8 @@ def pause(samples: int) -> None:
 
 def still_awaited() -> bool:
     """Whether the size that the scenario begins with was never there, and no resize is waiting for us."""
-    is_called = loader._session.ready_for > loader.generation or loader._session._must_rejoin()
+    session = loader._session
+    is_called = max(session._orders.commits, default=0) > loader.generation or session._must_rejoin()
     return args.await_world > 0 and not reached.exists() and not is_called
 
 
