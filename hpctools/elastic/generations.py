@@ -19,10 +19,8 @@ from hpctools.elastic.protocol import worker_place
 LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
 RECOVERIES = 50
-LEAD_RATE = 1.0
-"""Steps a second, at least, with which a change has a lead: who is called away meanwhile waits for it."""
-HURRY_RATE = 2.0
-"""The same where somebody is called away already."""
+LEAD_RATE, HURRY_RATE = 1.0, 2.0
+"""Steps a second, at least, with which a change has a lead; the second where somebody waits to go."""
 STATE_IS_LOST = "no worker that holds the state of the training is left"
 
 

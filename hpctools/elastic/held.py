@@ -164,10 +164,10 @@ class Held:
             self._batches.skip()
         self._passes.catch_up(self._batches.cursor.epoch)
 
-    def _restore(self, saved: Mapping[str, Any]) -> None:
+    def _restore(self, state: Mapping[str, Any], *, saved: bool = True) -> None:
         """Go back to a state; where a later epoch began stays known: its first batch may be left out."""
         began = self._batches.began
-        self._become(saved, saved=True)
+        self._become(state, saved=saved)
         self._batches.began |= began
 
     def _become(self, state: Mapping[str, Any], *, saved: bool = False) -> None:

@@ -88,6 +88,7 @@ class Survey:
         reached: completed steps that its state was last the result of, whatever it holds of it now; 0: it
             never had one, or one at the beginning, be it behind batches that are left out there.
         skipped: numbers of the steps whose batches are left out.
+        began: with streams, epochs and after how many steps each of them began.
     """
 
     held: tuple[tuple[Version, Parts], ...] = ()
@@ -97,21 +98,24 @@ class Survey:
     looks: bool = False
     reached: int = 0
     skipped: tuple[int, ...] = ()
+    began: tuple[Numbers, ...] = ()
 
     def encode(self) -> bytes:
         """As bytes for the others."""
         held = [[*astuple(each), encode_parts(parts)] for each, parts in self.held]
         plain = [astuple(each) for each in self.plain]
         numbers = [self.checkpoint, self.known, self.looks, self.reached]
-        return json.dumps([held, plain, *numbers, self.skipped], separators=(",", ":")).encode()
+        more = [self.began] if self.began else []  # else one of an earlier release reads it, too
+        return json.dumps([held, plain, *numbers, self.skipped, *more], separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Survey:
         """The inverse of `encode`."""
-        held, plain, checkpoint, known, looks, reached, skipped = json.loads(data)
+        held, plain, checkpoint, known, looks, reached, skipped, *more = json.loads(data)
         sets = tuple((Version(*place), decode_parts(parts)) for *place, parts in held)
         whole = tuple(Version(*each) for each in plain)
-        return cls(sets, whole, checkpoint, known, looks, reached, _numbers(skipped))
+        began = tuple(_numbers(each) for each in more[0]) if more else ()
+        return cls(sets, whole, checkpoint, known, looks, reached, _numbers(skipped), began)
 
 
 @dataclass(frozen=True)

@@ -305,13 +305,17 @@ class ShardedLoader(Loader):
         """The place in the data that the state has come to."""
         return self._batches.cursor
 
+    @property
+    def _began(self) -> dict[int, int]:
+        return self._batches.began
+
     def _capture_rest(self) -> Mapping[str, Any]:
         """All state but model and optimizer."""
         return self._capture()
 
     def _load_rest(self, state: Mapping[str, Any], *, saved: bool = False) -> None:
         """Become what another worker captured, or was `saved`: that may lack what we have."""
-        self._become(state, saved=saved)
+        self._restore(state, saved=saved)
 
     def _group_broke_between_steps(self) -> bool:
         """Whether collectives failed after the gradients were complete: the weights may be wrong then."""

@@ -22,6 +22,7 @@ from hpctools.elastic.state import receive_state, send_state
 
 NOWHERE = -1
 UNREADABLE = -2
+EMPTY: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,11 @@ def left_out(surveys: Sequence[Survey]) -> frozenset[int]:
     return frozenset(step for each in surveys for step in each.skipped)
 
 
+def begun(surveys: Sequence[Survey]) -> dict[int, int]:
+    """With streams, after how many steps epochs began, as anybody knows; see `Batches.began`."""
+    return {epoch: step for each in surveys for epoch, step in each.began}
+
+
 def share_newest(group: Group, surveys: Sequence[Survey], newest: int) -> list[Survey]:
     """The surveys with the checkpoint that rank 0 has found, or UNREADABLE."""
     steps = collectives.everyones(group, torch.tensor([newest], dtype=torch.int64))
@@ -131,18 +137,20 @@ def survey(
     group: Group,
     held: Sequence[PartSet],
     known: int,
+    skipped: Iterable[int] = (),
+    began: Mapping[int, int] = EMPTY,
     *,
     looks: bool = False,
     reached: int = 0,
-    skipped: Iterable[int] = (),
 ) -> list[Survey]:
     """What everybody holds, by rank.
 
     Args:
         known: the furthest step that a checkpoint may be of, as far as we know; NOWHERE: of none.
+        skipped: numbers of the steps whose batches we leave out.
+        began: after how many steps we know epochs to have begun.
         looks: whether we can look for checkpoints.
         reached: completed steps of our state, whether or not we still hold it; 0: it never was any.
-        skipped: numbers of the steps whose batches we leave out.
     """
     own = Survey(
         tuple((each.version, each.parts) for each in held),
@@ -151,6 +159,7 @@ def survey(
         looks=looks,
         reached=reached,
         skipped=tuple(sorted(skipped)),
+        began=tuple(sorted(began.items())),
     )
     return [Survey.decode(data) for data in collectives.exchange_bytes(group, own.encode())]
 

@@ -236,14 +236,12 @@ class Shards:
         saved = self._setting.saved
         seen = self._look(living)  # before others move parts out
         known, can_look = self._known(over), looks and over.rank == 0 and saved is not None
-        reached, skipped = self._reached, self._rest._skipped
-        surveys = run(
-            over,
-            lambda: moving.survey(over, held, known, looks=can_look, reached=reached, skipped=skipped),
-        )
+        reached, rest = self._reached, (self._rest._skipped, self._rest._began)
+        surveys = run(over, lambda: moving.survey(over, held, known, *rest, looks=can_look, reached=reached))
         source = None if surveys is None else self._source(over, surveys, run)
         if surveys is None or source is None:
             return False
+        self._rest._began.update(moving.begun(surveys))
         if source.is_beginning:
             self._begin_anew(surveys, reached)
         holders = sum(bool(each.held) for each in surveys)

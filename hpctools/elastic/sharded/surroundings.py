@@ -30,6 +30,11 @@ class Rest(Protocol):
         """The place in the data that the state has come to."""
         ...
 
+    @property
+    def _began(self) -> dict[int, int]:
+        """With streams, after how many steps epochs began, as far as that is known; may be added to."""
+        ...
+
     def _capture_rest(self) -> Mapping[str, Any]:
         """All of it."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -23,10 +24,10 @@ from hpctools.elastic.group import Group
 from hpctools.elastic.pieces import Piece, Step
 from hpctools.elastic.sampling import Cursor, StreamSampling
 from hpctools.elastic.session import LONE
-from hpctools.elastic.sharded import process_group
+from hpctools.elastic.sharded import moving, process_group
 from hpctools.elastic.sharded.feeding import ShardedSum, in_step, passes_of
 from hpctools.elastic.sharded.layout import Holders, Part, Survey, Version
-from hpctools.elastic.sharded.moving import Source, choose_source
+from hpctools.elastic.sharded.moving import Source, begun, choose_source
 from hpctools.elastic.sharded.process_group import ShardGroup
 from hpctools.elastic.streams import Streams
 
@@ -123,6 +124,22 @@ def train(loader: Any, model: Any, optimizer: Any, stop: int = -1) -> tuple[list
     return seen, losses
 
 
+def fed(loader: Any, stop: int) -> dict[int, list[int]]:
+    """The samples of each step until then."""
+    found: dict[int, list[int]] = {}
+    while loader.step < stop:
+        for numbers, inputs in loader:
+            found.setdefault(loader.step + 1, []).extend(numbers.tolist())
+            if loader.backward(loader.model(inputs).square().mean()):
+                loader.optimizer.step()
+                loader.optimizer.zero_grad()
+                if loader._shard_keeper is not None:
+                    loader._shard_keeper.close()
+            if loader.step == stop:
+                break
+    return found
+
+
 def test_one_process_does_what_the_loader_of_whole_models_does() -> None:
     """Also in the steps in which some streams have ended: gradients of the mean over what there is."""
     sharded = loader_for()
@@ -152,6 +169,48 @@ def test_a_training_goes_on_from_its_checkpoint_and_its_streams(tmp_path: Path, 
     seen, losses = train(second, lambda: second.model, second.optimizer)
     assert losses == expected[1][saved:]
     assert seen == expected[0][-len(seen) :]
+
+
+@pytest.mark.parametrize("skip", [[8], [8, 9], [7, 8]])
+def test_the_first_batch_of_an_epoch_can_be_left_out_after_going_back_before_it(
+    tmp_path: Path, skip: list[int]
+) -> None:
+    """Epochs of seven steps. From step 8 the run goes back to the checkpoint of step 6."""
+    whole = loader_for(epochs=4)
+    expected = fed(whole, 14)
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=6)
+    loader = loader_for(epochs=4, checkpoint=settings)
+    fed(loader, 8)
+    loader._roll_back(7, skip)
+    assert loader._move(None, Group(1, 0, 1, None), lambda _, work: work())
+    assert (loader.step, loader._batches.cursor.epoch) == (6, 0)
+    assert fed(loader, 14) == {step: expected[step] for step in range(7, 15) if step not in skip}
+
+
+def test_who_comes_to_that_hears_from_the_others_where_the_epoch_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the state from the checkpoint that all go back to, which was saved before."""
+    settings = elastic.Checkpoint(folder=str(tmp_path), every_seconds=0, every_steps=6)
+    expected = fed(loader_for(epochs=4, checkpoint=settings), 8)
+    comes = loader_for(epochs=4, checkpoint=settings)
+    heard = [replace(moving.survey(LONE, [], 6, looks=True)[0], began=((1, 7),))]
+    monkeypatch.setattr(moving, "survey", lambda *given, **more: heard)
+    assert comes.step == 6
+    comes._roll_back(7, [8])
+    assert comes._move(None, Group(1, 0, 1, None), lambda _, work: work())
+    assert comes._batches.began == {1: 7}
+    again = fed(comes, 9)
+    assert (again[7], list(again)) == (expected[7], [7, 9])
+
+
+def test_who_joins_a_recovery_knows_where_the_epochs_began() -> None:
+    """All leave out the same, whichever of them has read which checkpoint."""
+    surveys = [Survey(began=((1, 7), (2, 14))), Survey(), Survey(began=((1, 7),))]
+    assert [Survey.decode(each.encode()) for each in surveys] == surveys
+    assert begun(surveys) == {1: 7, 2: 14}
+    earlier = json.loads(Survey().encode())
+    assert len(earlier) == 7, "one of an earlier release reads it"
 
 
 def test_who_knows_that_the_epoch_is_over_goes_back_with_those_who_do_not() -> None:
