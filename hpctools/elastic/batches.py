@@ -236,17 +236,25 @@ class Batches:
     def capture(self) -> Mapping[str, Any]:
         """The place in the data, for another worker."""
         marks = self._readable(self._marks)
-        return {"cursor": asdict(self.cursor), "streams": marks, "began": dict(self.began)}
+        place = {"cursor": asdict(self.cursor), "streams": marks}
+        return {**place, "began": dict(self.began), "began_of": self._shape}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from another worker's place; states of earlier releases do not tell where epochs began."""
         self.cursor = Cursor(**state["cursor"])
         self.began = dict(state.get("began", {}))
+        if state.get("began_of", self._shape) != self._shape:  # the next epochs have other numbers of steps
+            self.began = {each: step for each, step in self.began.items() if each <= self.cursor.epoch}
         if isinstance(self.sampling, Sampling) and self.cursor.offset >= self.sampling.samples:
             # What was saved is of a data set with more samples (which is said): of this one none is left.
             self.cursor = Cursor(self.cursor.step, self.cursor.epoch + 1, 0)
         self._marks = {shard: Mark(*mark) for shard, mark in state["streams"].items()}
         self._loading.turn()
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """What decides how many steps an epoch of streams has, besides the data."""
+        return self.sampling.batch_size, self.sampling.shards
 
     def close(self) -> None:
         """The training is over: end the loading processes."""

@@ -38,7 +38,7 @@ class Foresight:
         self._groups = groups
         self._say = say
         self._agreed = 0
-        self._announced = 0
+        self._announced = (0, 0)
         self._looked_at = (0, 0)
 
     def agree(self, generation: int, standing: int) -> None:
@@ -59,7 +59,7 @@ class Foresight:
         if self._agreed > standing:
             return self._agreed
         commit = self._orders.agreeing
-        if commit is not None and commit.generation > max(standing, self._announced):
+        if commit is not None and commit.generation > standing:
             self._announce(commit)
         return None
 
@@ -77,9 +77,9 @@ class Foresight:
             return None  # it is in force, its members wait for it, or it was given up
         commit = orders.commits.get(seat.number)
         if commit is not None:
-            late = self._state._completed + 1 - commit.at
-            is_known = late == 0 and self._announced == commit.generation  # and loaded for
-            return seat if commit.agree and late >= 0 and not is_known else None
+            completed = self._state._completed
+            is_due = commit.agree and completed + 1 >= commit.at
+            return seat if is_due and self._announced != (commit.generation, completed) else None
         if self._looked_at[0] != seat.number:
             self._looked_at = seat.number, self._state._completed + UNSURE_STEPS
         return seat if seat.world < present.world and self._state._completed < self._looked_at[1] else None
@@ -108,10 +108,11 @@ class Foresight:
         return {"generation": commit.generation, "place": place}
 
     def _announce(self, commit: Commit) -> None:
-        """If all are to switch after the step that comes now."""
-        if self._state._completed + 1 != commit.at:
+        """If all are to switch after the step that comes now, or somebody has put that off."""
+        completed = self._state._completed
+        if not 0 < commit.at <= completed + 1:
             return
-        self._announced, there = commit.generation, self.described(commit, ahead=1)
+        self._announced, there = (commit.generation, completed), self.described(commit, ahead=1)
         if commit.report:
             self._say("place", **there)
         if not commit.leave:

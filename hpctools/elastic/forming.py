@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from hpctools.elastic.deciding import Verdict
 
 NO_STATE = -1
+LEAD_SECONDS = 0.2
+LEAD_RATE, HURRY_RATE = 1.0, 2.0
+"""Steps a second, at least, with which a change has a lead; the second where somebody waits to go."""
 Place = Mapping[str, int]
 """Where a generation begins in the training's data; the coordinator passes it on."""
 
@@ -67,8 +71,8 @@ class Forming:
         self.linked.add(worker)
         self.rounds |= {} if rounds is None else {worker: rounds}
 
-    def switch_at(self, present: Collection[str], *, lead: bool) -> int:
-        """After how many rounds all switch: the one in work, or with a lead the next; 0: nobody knows."""
+    def switch_at(self, present: Collection[str], lead: int) -> int:
+        """After how many rounds all switch: so many after the one in work; 0: nobody knows."""
         told = [self.rounds[each] for each in present if each in self.rounds]
         return max(told) + 1 + lead if told else 0
 
@@ -90,6 +94,17 @@ class Forming:
     def is_complete(self) -> bool:
         """Whether all members train in it."""
         return self.switched >= set(self.members)
+
+
+def lead_steps(rate: float, *, is_called: bool) -> int:
+    """How many steps after the one in work a planned change comes, so that all hear of it in time.
+
+    Args:
+        rate: steps a second; 0: not known.
+        is_called: whether somebody waits to go, who has no time for long steps.
+    """
+    is_quick = rate >= (HURRY_RATE if is_called else LEAD_RATE)
+    return math.ceil(rate * LEAD_SECONDS) if is_quick else 0
 
 
 def not_yet(now: float, world: int, possible: int, until: float) -> Verdict:

@@ -19,8 +19,6 @@ from hpctools.elastic.protocol import worker_place
 LINK_ATTEMPTS = 3
 RETRY_SECONDS = 0.5
 RECOVERIES = 50
-LEAD_RATE, HURRY_RATE = 1.0, 2.0
-"""Steps a second, at least, with which a change has a lead; the second where somebody waits to go."""
 STATE_IS_LOST = "no worker that holds the state of the training is left"
 
 
@@ -251,8 +249,8 @@ class Generations:
         reporter = next(each for each in forming.members if each in self._participants)
         present = self._present()
         is_called = any(self._ready[each].leaving for each in present)
-        lead = self.facts.rates.get(len(self.members), 0.0) >= (HURRY_RATE if is_called else LEAD_RATE)
-        at = forming.switch_at(present, lead=lead)
+        rate = self.facts.rates.get(len(self.members), 0.0)
+        at = forming.switch_at(present, forms.lead_steps(rate, is_called=is_called))
         for member in present:
             how: dict[str, Any] = {"leave": True, "stay": not self._ready[member].leaving}
             if member in forming.members:

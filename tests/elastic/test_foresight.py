@@ -90,18 +90,30 @@ def test_the_step_that_was_named_is_announced_when_it_comes(made: Made) -> None:
 
 
 @pytest.mark.parametrize("at", [10, 11])
-def test_who_hears_too_late_announces_nothing(made: Made, at: int) -> None:
+def test_who_hears_too_late_announces_the_next_step(made: Made, at: int) -> None:
+    """All others know already, as a rule."""
     made.commit(at=at, report=True)
+    assert made.step(agreed=STANDING) is None
+    assert made.said == [{"kind": "place", "generation": NEXT, "place": {"step": 12}}]
+    assert made.state.foreseen == [(GROUP, {"step": 12})]
+    assert made.step(agreed=NEXT) == NEXT
+
+
+def test_what_another_one_puts_off_is_announced_again(made: Made) -> None:
+    """Those that join would load for a step that is over, and ours of the next one would be thrown away."""
+    made.commit(at=12, report=True)
+    assert [made.step(agreed=STANDING) for _ in range(2)] == [None] * 2
+    assert made.step(agreed=NEXT) == NEXT
+    assert [each["place"] for each in made.said] == [{"step": 12}, {"step": 13}]
+    assert made.state.foreseen == [(GROUP, {"step": 12}), (GROUP, {"step": 13})]
+
+
+def test_nothing_is_announced_of_an_order_that_names_no_step(made: Made) -> None:
+    """The coordinator is of an earlier release."""
+    made.commit(report=True)
     assert made.step(agreed=STANDING) is None
     assert made.step(agreed=NEXT) == NEXT
     assert made.said == made.state.foreseen == []
-
-
-def test_what_another_one_puts_off_is_announced_once(made: Made) -> None:
-    made.commit(at=12, report=True)
-    assert [made.step(agreed=STANDING) for _ in range(3)] == [None] * 3
-    assert made.step(agreed=NEXT) == NEXT
-    assert len(made.said) == len(made.state.foreseen) == 1
 
 
 def test_one_of_them_announces_it_and_who_does_not_take_part_loads_nothing(made: Made) -> None:
@@ -177,6 +189,8 @@ def test_of_a_larger_one_it_has_to_be_known_that_this_step_may_be_the_last_befor
     assert made.foresight.coming(PRESENT) is None, "it has been loaded for"
     made.state._completed += 1
     assert made.foresight.coming(PRESENT) == LARGER, "it was put off"
+    made.foresight.switches_to(STANDING)
+    assert made.foresight.coming(PRESENT) is None
 
 
 def test_who_leaves_has_no_place_to_look_at(made: Made) -> None:

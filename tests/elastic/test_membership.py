@@ -177,17 +177,17 @@ def test_those_that_join_hear_where_before_the_switch() -> None:
         ({}, 0),
     ],
 )
-@pytest.mark.parametrize(("rate", "lead"), [(0.99, False), (1.0, True)])
+@pytest.mark.parametrize(("rate", "lead"), [(0.99, 0), (1.0, 1), (5.0, 1), (5.1, 2), (30.0, 6)])
 def test_all_that_train_are_told_after_which_step_they_switch(
-    rounds: Rounds, at: int, rate: float, lead: bool
+    rounds: Rounds, at: int, rate: float, lead: int
 ) -> None:
-    """The one in work when the furthest of them said how far it was, or with short steps the next."""
+    """The one in work when the furthest of them said how far it was, or with short steps 0.2 s later."""
     membership = growing(rate)
     link_all(membership, 2, "abr", rounds)
-    assert [each["at"] for _, each in sent(membership)] == [at + (lead and at > 0)] * 2
+    assert [each["at"] for _, each in sent(membership)] == [at + lead if at else 0] * 2
 
 
-@pytest.mark.parametrize(("rate", "at"), [(0.0, 8), (1.99, 8), (2.0, 9)])
+@pytest.mark.parametrize(("rate", "at"), [(0.0, 8), (1.99, 8), (2.0, 9), (11.0, 11)])
 @pytest.mark.parametrize("joins", [False, True])
 def test_who_has_to_go_waits_for_short_steps_only(rate: float, at: int, joins: bool) -> None:
     membership = started("abc", sizes=range(1, 6))

@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -144,6 +144,17 @@ def test_who_joins_knows_where_the_epochs_began() -> None:
         batches.skip()
     assert others.cursor == Cursor(3, 1, 8)
     assert earlier.cursor == Cursor(3, 0, 24)
+
+
+@pytest.mark.parametrize(("batch_size", "known"), [(8, {1: 2, 2: 4}), (4, {1: 2})])
+def test_other_batches_make_epochs_of_other_lengths(batch_size: int, known: dict[int, int]) -> None:
+    """Where a run begins from what another one has saved: what it knew of later epochs is wrong here."""
+    others = Batches(SAMPLING, streams_of(File(20)), by_shards(SAMPLING), 0)
+    others.began = {1: 2, 2: 4}
+    sampling = replace(SAMPLING, batch_size=batch_size)
+    ours = Batches(sampling, streams_of(File(20)), by_shards(sampling), 0)
+    ours.load({**others.capture(), "cursor": asdict(Cursor(3, 1, 8))})
+    assert ours.began == known
 
 
 def read(streams: Streams, step: int, shard: int, mark: Mark | None = None) -> tuple[list[int], Mark | None]:

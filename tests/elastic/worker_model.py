@@ -47,7 +47,6 @@ class Worker:
     failed: int = 0
     agreeing: dict[str, Any] = field(default_factory=lambda: {"generation": 0, "at": 0})
     agreed: int = 0
-    announced: int = 0
     prepared: dict[int, int] = field(default_factory=dict)
     moving: int = 0
     exchanging: bool = False
@@ -403,13 +402,11 @@ class Simulation:
             worker.say("failed", generation=worker.generation)
 
     def _announce(self, worker: Worker) -> None:
-        """Before the step after which all are to switch; mirrors Foresight."""
+        """Before a step after which all may switch; mirrors Foresight."""
         commit = worker.agreeing
-        is_new = commit["generation"] > max(worker.generation, worker.announced)
-        if is_new and worker.completed + 1 == commit["at"]:
-            worker.announced = commit["generation"]
-            if commit.get("report"):
-                worker.say("place", generation=commit["generation"], step=commit["at"])
+        is_due = commit["generation"] > worker.generation and 0 < commit["at"] <= worker.completed + 1
+        if is_due and commit.get("report"):
+            worker.say("place", generation=commit["generation"], step=worker.completed + 1)
 
     def _agree(self, worker: Worker, generation: int) -> None:
         """All may switch to it; mirrors Foresight."""

@@ -21,6 +21,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 Numbers = tuple[int, ...]
+OF_NOBODY = -1
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,17 @@ class Survey:
         held = [[*astuple(each), encode_parts(parts)] for each, parts in self.held]
         plain = [astuple(each) for each in self.plain]
         numbers = [self.checkpoint, self.known, self.looks, self.reached]
-        more = [self.began] if self.began else []  # else one of an earlier release reads it, too
-        return json.dumps([held, plain, *numbers, self.skipped, *more], separators=(",", ":")).encode()
+        # An earlier release takes those for versions of which nobody holds anything.
+        plain += [(step, OF_NOBODY, epoch) for epoch, step in self.began]
+        return json.dumps([held, plain, *numbers, self.skipped], separators=(",", ":")).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Survey:
         """The inverse of `encode`."""
-        held, plain, checkpoint, known, looks, reached, skipped, *more = json.loads(data)
+        held, plain, checkpoint, known, looks, reached, skipped = json.loads(data)
         sets = tuple((Version(*place), decode_parts(parts)) for *place, parts in held)
-        whole = tuple(Version(*each) for each in plain)
-        began = tuple(_numbers(each) for each in more[0]) if more else ()
+        whole = tuple(Version(*each) for each in plain if each[1] != OF_NOBODY)
+        began = tuple((epoch, step) for step, origin, epoch in plain if origin == OF_NOBODY)
         return cls(sets, whole, checkpoint, known, looks, reached, _numbers(skipped), began)
 
 

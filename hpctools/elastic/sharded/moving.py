@@ -118,7 +118,7 @@ def asks_storage(surveys: Sequence[Survey]) -> bool:
 
 
 def left_out(surveys: Sequence[Survey]) -> frozenset[int]:
-    """Steps whose batches are left out, as anybody knows: at the beginning no state tells newcomers."""
+    """Steps whose batches are left out, as anybody knows: what was saved before does not tell newcomers."""
     return frozenset(step for each in surveys for step in each.skipped)
 
 

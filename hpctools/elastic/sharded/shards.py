@@ -242,8 +242,9 @@ class Shards:
         if surveys is None or source is None:
             return False
         self._rest._began.update(moving.begun(surveys))
+        self._rest._skipped |= moving.left_out(surveys)  # since what all have to read may say nothing of it
         if source.is_beginning:
-            self._begin_anew(surveys, reached)
+            self._check_new(surveys, reached)
         holders = sum(bool(each.held) for each in surveys)
         living, medium = self._with_space(source, living, new, seen, holders)
         held = [*living, *self.copies.held]
@@ -261,8 +262,8 @@ class Shards:
         self.detail = {"source": source.name, "medium": medium, **bytes_moved}
         return True
 
-    def _begin_anew(self, surveys: Sequence[Survey], reached: int) -> None:
-        """Fresh values are the state, of which others may know what batches it is without.
+    def _check_new(self, surveys: Sequence[Survey], reached: int) -> None:
+        """Whether fresh values may be the state.
 
         Raises:
             ElasticError: for who has come further they are not.
@@ -270,7 +271,6 @@ class Shards:
         saved = self._setting.saved
         if reached and (error := moving.lost(surveys)) is not None:
             raise (None if saved is None else saved.nothing_old_enough()) or error
-        self._rest._skipped |= moving.left_out(surveys)
 
     @property
     def _reached(self) -> int:
