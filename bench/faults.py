@@ -128,11 +128,12 @@ def each(rig: rigs.Rig, kinds: Sequence[str], found: Found) -> None:
 
 
 def storm(rig: rigs.Rig, shares: Mapping[str, int], minutes: float, found: Found) -> None:
-    """Faults of all kinds, at the rate of 62 in 30 minutes."""
-    _await_whole(rig)
+    """Faults of all kinds, at the rate of 62 in 30 minutes, between two calm times to compare with.
+
+    One before it alone is not enough: over half an hour a shared machine gets slower or faster.
+    """
+    calm = [_calm(rig)]
     count = max(1, round(STORM_FAULTS * minutes / STORM_MINUTES))
-    calm = time.monotonic()
-    time.sleep(CALM_SECONDS)
     begin, draw = time.monotonic(), random.Random(1)  # noqa: S311
     begun = []
     kinds = strikes.deal(count, shares, draw)
@@ -145,11 +146,26 @@ def storm(rig: rigs.Rig, shares: Mapping[str, int], minutes: float, found: Found
         mend()
     _sleep_until(begin + 60 * minutes)
     end = time.monotonic()
+    calm.append(_calm(rig))
     ends = steps.read(rig.logs)
-    rate = 1 / steps.normal_step(ends, calm, begin)
+    rate = sum(steps.completed(ends, *span) for span in calm) / sum(till - since for since, till in calm)
     found.kept = steps.completed(ends, begin, end) / (rate * (end - begin))
+    apart = [steps.completed(ends, *span) / (span[1] - span[0]) for span in calm]
+    normal = 1 / steps.normal_step(ends, calm[0][1] - CALM_SECONDS, calm[0][1])
+    said = [f"{each:.2f}" for each in (*apart, normal)]
+    say(
+        f"steps per second, calm before and after: {said[0]}, {said[1]}; by the median step before: {said[2]}"
+    )
     found.storm, found.minutes, found.loss = kinds, minutes, steps.loss(ends, begin, end, rig.most)
     found.books.append(books_of(rig, "storm", begun))
+
+
+def _calm(rig: rigs.Rig) -> tuple[float, float]:
+    """From when until when the run trains at its full size, and nothing happens to it."""
+    _await_whole(rig)
+    since = time.monotonic()
+    time.sleep(2 * CALM_SECONDS)
+    return since, time.monotonic()
 
 
 def books_of(rig: rigs.Rig, part: str, begun: Sequence[tuple[str, float]]) -> Books:
