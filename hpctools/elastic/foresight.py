@@ -1,12 +1,13 @@
 """What a worker will be fed first in the next generation, loaded before that is in force.
 
-The coordinator says after which step all switch (`Commit.at`). Where steps are short that is the one after
-the step in work, and whoever joins hears of it, too. So the first batches of all are loaded beside that step,
-and not while everybody waits for whoever has nothing to do yet. Before it is known, and where there is no
-such step, those that stay load ahead from the moment on that they know of a smaller group.
+The coordinator says after which step all switch (`Commit.at`). Where steps are short that is the first that
+ends 0.2 s after the one in work, and whoever joins hears of it at the boundary before. So the first batches
+of all are loaded beside that step, and not while everybody waits for whoever has nothing to do yet. Before it
+is known, and where there is no such step, those that stay load ahead from the moment on that they know of a
+smaller group.
 
 A member that hears of the step too late puts the switch off, for all: they find it in the headers of their
-exchange. Then some of what was loaded ahead was so in vain.
+exchange. Then some of what was loaded ahead was so in vain, and the next step is announced in the same way.
 """
 
 from __future__ import annotations

@@ -35,6 +35,11 @@ CHANGED = (
     "loader.backward has returned True (a momentum encoder, for example), or let it be a buffer, which "
     "changes by the mean over the shards"
 )
+FLAGGED = (
+    "the batch for practice has changed the bool buffer {}: those are not set back to before the step, nor "
+    "added up over the shards, so each worker would have its own. Let it be a float or a whole number, which "
+    "changes by the mean over the shards, or change it in the loop, when loader.backward has returned True"
+)
 LOOKED_AT = 8
 """Values at each end of a large parameter that does not train."""
 SMALL = 1 << 16
@@ -54,6 +59,7 @@ class Parameters:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._named = list(model.named_parameters())
         self._all = [parameter for _, parameter in self._named]
+        self._flags = [(name, each) for name, each in model.named_buffers() if each.dtype == torch.bool]
         self._train = [parameter.requires_grad for parameter in self._all]
         self._optimizer = optimizer
         self._groups = _sizes(optimizer)
@@ -105,11 +111,20 @@ class Parameters:
 
     def practised(self, feeding: Iterator[Any]) -> Iterator[Any]:
         """Feed the loop a batch for practice; a warning where that has changed what does not train."""
-        before = self._frozen()
+        before, flags = self._frozen(), [each.clone() for _, each in self._flags]
         yield from feeding
+        self._set_back(flags)
         changed = [name for name, known in self._frozen().items() if known != before.get(name, known)]
         if changed:
             warnings.warn(CHANGED.format(changed[0]), stacklevel=2)
+
+    @torch.no_grad()
+    def _set_back(self, flags: list[torch.Tensor]) -> None:
+        """Truth values to before practice; all other buffers are set back before the first batch."""
+        for (name, flag), before in zip(self._flags, flags, strict=True):
+            if not torch.equal(flag, before):
+                flag.copy_(before)
+                warnings.warn(FLAGGED.format(name), stacklevel=3)
 
     def _frozen(self) -> dict[str, int]:
         """A checksum of each parameter that does not train; of a large one's ends, as all would take long.

@@ -1,7 +1,7 @@
 """What the loader asks of the run it is part of, and the answer of a process that is in none.
 
-What the session in turn asks of the loader (`Transferable`, `Resharding`, `Restorable`, `OnDevice`) has an
-underscore before each name: the loader's own public names are for training scripts.
+What the session in turn asks of the loader (`Transferable`, `Resharding`, `Restorable`, `Foreseeing`,
+`OnDevice`) has an underscore before each name: the loader's own public names are for training scripts.
 """
 
 from __future__ import annotations

@@ -215,6 +215,30 @@ def test_a_forward_pass_that_changes_what_does_not_train_is_told(follow: Any) ->
     assert "when loader.backward has returned True" in said
 
 
+class Flagged(nn.Module):
+    """Sets a statistic once, and a flag when it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(2, 2)
+        self.register_buffer("initialized", torch.tensor(False))
+        self.register_buffer("mask", torch.tensor([True, False]))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.initialized.fill_(True)
+        made: torch.Tensor = self.query(inputs)
+        return made * self.mask
+
+
+def test_a_bool_buffer_is_after_practice_as_it_was_and_its_change_is_told() -> None:
+    """Floats are set back: the run would train with a flag that says that they are set."""
+    trained = Flagged()
+    (said,) = practise(trained)
+    assert said.startswith("the batch for practice has changed the bool buffer initialized")
+    assert not trained.initialized
+    assert trained.mask.tolist() == [True, False]
+
+
 def first_of_many(key: torch.Tensor, query: torch.Tensor) -> None:
     key.data.view(-1)[:1].add_(1.0)
 
