@@ -243,7 +243,9 @@ class Batches:
         """Go on from another worker's place; states of earlier releases do not tell where epochs began."""
         self.cursor = Cursor(**state["cursor"])
         self.began = dict(state.get("began", {}))
-        if tuple(state.get("began_of", self._shape)) != self._shape:  # the next epochs have other numbers of steps
+        if (
+            tuple(state.get("began_of", self._shape)) != self._shape
+        ):  # the next epochs have other numbers of steps
             self.began = {each: step for each, step in self.began.items() if each <= self.cursor.epoch}
         if isinstance(self.sampling, Sampling) and self.cursor.offset >= self.sampling.samples:
             # What was saved is of a data set with more samples (which is said): of this one none is left.

@@ -59,10 +59,9 @@ class RunSession:
         self._changed = threading.Condition()
         self._worker = worker
         self._group: Group | None = None
-        self._standing = 0  # the generation that we are in, or have left last
-        self._trains = False
-        self._is_ready = self._is_done = self._has_left = self._has_state = self._exchanging = False
-        self._broken = self.term = 0
+        self._standing = self._broken = self.term = 0  # standing: in this generation, or left it last
+        self._trains = self._is_ready = self._is_done = self._has_left = False
+        self._has_state = self._exchanging = False
         self._retired: Group | None = None
         self._orders = Orders()
         self._measuring = Measuring(state, self.tell)
@@ -292,8 +291,7 @@ class RunSession:
         self._channel.send("left", generation=generation)
         if isinstance(self._state, Resharding):
             self._state._finish_part()
-        with self._changed:
-            self._changed.wait_for(lambda: self._orders.end is not None, RELEASE_SECONDS)
+        self._wait(lambda: False, RELEASE_SECONDS)
         end_process(0)
 
     # Waiting, always with an ear for the coordinator
@@ -346,6 +344,8 @@ class RunSession:
         if self._orders.end is not None and not self._orders.finished:
             if self._orders.can_save(has_state=self._has_state) and isinstance(self._state, Restorable):
                 self._state._save_as_ordered()
+            if not self._orders.end and isinstance(self._state, Resharding):  # others were through first
+                self._state._finish_part()
             end_process(self._orders.end or 0)
 
     def _notify(self) -> None:

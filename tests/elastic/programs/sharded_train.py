@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from hpctools import elastic
-from hpctools.elastic.sharded import keeping, part_files, room
+from hpctools.elastic.sharded import keeping, moving, part_files, room
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--out", type=Path, required=True)
@@ -67,10 +67,19 @@ def write_late(folder: Path, *told: Any) -> dict[str, Any]:
     return write_parts(folder, *told)
 
 
+def carry_late(*told: Any) -> moving.Carried:
+    """The others are through first, so that we are released before we know that we are through, too."""
+    carried = carry(*told)
+    time.sleep(PART_SECONDS / 3)
+    return carried
+
+
+carry = moving.carry
 PART_SECONDS, write_parts = 1.5, part_files.write_parts  # longer than a process takes to end
 if args.part_waits:
     keeping.LOST_SECONDS = 30.0
-    part_files.write_parts = write_late if worker.startswith("r") else write_parts
+    if worker.startswith("r"):
+        part_files.write_parts, moving.carry = write_late, carry_late
 CLIPPED = 0.5
 begun: set[int] = set()
 ledger = (args.out / f"{worker}.jsonl").open("a", buffering=1)
