@@ -58,6 +58,10 @@ class Transformer(nn.Module):
 config = 16
 """
 TOLD = '        if loader.rank == 0: print(f"loss {loader.loss:.4f} on {loader.world_size} workers")\n'
+WRITTEN = """
+if loader.rank == 0:
+    torch.save(weights, "model.pt")
+"""
 
 
 def loops(page: str, section: str) -> list[str]:
@@ -121,13 +125,17 @@ def test_the_first_loop_before_and_after(cluster: Cluster, person: str) -> None:
 @pytest.mark.slow
 def test_the_sharded_loop(cluster: Cluster, person: str) -> None:
     """Up to rounding, as the page says."""
-    program, each_epoch = loops(SHARDED_PAGE, SHARDED)
+    program, each_epoch, last = loops(SHARDED_PAGE, SHARDED)
     assert "if loader.replays:" in each_epoch  # its loop: tests/elastic/sharded/
     (reading,) = loops(SHARDED_PAGE, READING)  # a checkpoint of it: tests/elastic/test_export.py
     assert "dcp.load" in reading
     longer = re.sub(r"epochs=2|range\(2\)", lambda found: found[0].replace("2", "30"), program)
-    cluster.give(person, "train.py", AROUND + SHARDED_MODEL + longer + TOLD)
+    cluster.give(person, "train.py", AROUND + SHARDED_MODEL + longer + TOLD + last + WRITTEN)
     expected = [float(each) for each in losses(alone(cluster, person, "train.py"))]
     assert len(expected) == 150
+    written = cluster.home(person) / "model.pt"
+    weights = torch.load(written)
+    written.unlink()  # what the one process has written
     printed = elastic(cluster, person, "hp-submit --partition=dl --nodes 1:2 -- python train.py")
     assert [float(each) for each in losses(printed)] == pytest.approx(expected, abs=2e-4)
+    torch.testing.assert_close(torch.load(written), weights, rtol=1e-3, atol=1e-3)
