@@ -5,7 +5,8 @@
 Three parts. `each`: kill -9 of a worker, an agent, a slurmd, the node that coordinates (slurmd, step daemons
 and all processes at once), and of all nodes of the baseline, and SIGSTOP of a worker and an agent; after each
 the run comes back to its full size before the next. `storm`: 62 faults of all these kinds in 30 minutes,
-mostly of workers and agents; fewer minutes have as many fewer; dead nodes come back after 8 s.
+mostly of workers and agents; fewer minutes have as many fewer; dead nodes come back after 8 s. Before it,
+after every ten faults or so, and at its end is half a calm minute to compare with, which is not of the 30.
 `around`: slurmctld stopped while a resize is on its way, and a shared file system that stands still.
 The stop is the longest time without the end of a step after a fault, beyond a normal step. Of every sample is
 known by which steps it was fed and committed, and when: each fault may repeat one step, the one in flight.
@@ -24,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from bench import rigs, steps, strikes
+from bench import rigs, steps, storm, strikes
 from bench.course import say, until_ctrl_c
 from bench.report import Goal, report
 from hpctools.sandbox import process
@@ -32,11 +33,10 @@ from hpctools.sandbox import process
 LEAST, MOST = 2, 8
 ENVIRON = {"BENCH_WIDTH": "64", "BENCH_SAMPLE_SECONDS": "0.04"}
 SAMPLES, BATCH = 24 * 400, 24  # of an epoch and of a step; as in elastic_programs/model.py
-STORM_FAULTS, STORM_MINUTES, KEPT = 62, 30.0, 0.95
+KEPT = 0.95
 QUICK_MINUTES = 3.0
 CALM_SECONDS = 15.0
 WATCH_SECONDS = 12.0
-MEND_SECONDS = 8.0
 FROZEN_SECONDS = 8.0
 LIMITS = {
     "worker": 3.0,
@@ -88,29 +88,24 @@ class Found:
     """What was measured.
 
     Attributes:
-        kept: of the throughput of calm times, in the storm; None when there was none.
-        loss: what the rest of it went into.
-        storm: kinds of its faults.
+        storm: what it left; None when there was none.
         around: seconds of the stop, by what stood still.
         books: of each run.
         broken_off: parts that did not come to their end, and why.
     """
 
     faults: list[Fault] = field(default_factory=list)
-    kept: float | None = None
-    storm: list[str] = field(default_factory=list)
-    minutes: float = 0.0
+    storm: storm.Left | None = None
     around: dict[str, float] = field(default_factory=dict)
     books: list[Books] = field(default_factory=list)
     broken_off: list[str] = field(default_factory=list)
-    loss: steps.Loss | None = None
 
 
 def each(rig: rigs.Rig, kinds: Sequence[str], found: Found) -> None:
     """One fault after the other, of each kind."""
     draw, begun = random.Random(2), []  # noqa: S311
     for kind in kinds:
-        _await_whole(rig)
+        rigs.await_whole(rig)
         time.sleep(CALM_SECONDS / 3)
         begin = time.monotonic()
         mend = strikes.KINDS[kind](rig, draw)
@@ -127,45 +122,12 @@ def each(rig: rigs.Rig, kinds: Sequence[str], found: Found) -> None:
     found.books.append(books_of(rig, "each", begun))
 
 
-def storm(rig: rigs.Rig, shares: Mapping[str, int], minutes: float, found: Found) -> None:
-    """Faults of all kinds, at the rate of 62 in 30 minutes, between two calm times to compare with.
-
-    One before it alone is not enough: over half an hour a shared machine gets slower or faster.
-    """
-    calm = [_calm(rig)]
-    count = max(1, round(STORM_FAULTS * minutes / STORM_MINUTES))
-    begin, draw = time.monotonic(), random.Random(1)  # noqa: S311
-    begun = []
-    kinds = strikes.deal(count, shares, draw)
-    for kind, moment in zip(kinds, moments(count, 60 * minutes, draw), strict=True):
-        _sleep_until(begin + moment)
-        begun.append((kind, time.monotonic()))
-        say(f"{begun[-1][1] - begin:6.1f} s: {kind}")
-        mend = strikes.KINDS[kind](rig, draw)
-        _sleep_until(begun[-1][1] + MEND_SECONDS)
-        mend()
-    _sleep_until(begin + 60 * minutes)
-    end = time.monotonic()
-    calm.append(_calm(rig))
-    ends = steps.read(rig.logs)
-    rate = sum(steps.completed(ends, *span) for span in calm) / sum(till - since for since, till in calm)
-    found.kept = steps.completed(ends, begin, end) / (rate * (end - begin))
-    apart = [steps.completed(ends, *span) / (span[1] - span[0]) for span in calm]
-    normal = 1 / steps.normal_step(ends, calm[0][1] - CALM_SECONDS, calm[0][1])
-    said = [f"{each:.2f}" for each in (*apart, normal)]
-    say(
-        f"steps per second, calm before and after: {said[0]}, {said[1]}; by the median step before: {said[2]}"
-    )
-    found.storm, found.minutes, found.loss = kinds, minutes, steps.loss(ends, begin, end, rig.most)
-    found.books.append(books_of(rig, "storm", begun))
-
-
-def _calm(rig: rigs.Rig) -> tuple[float, float]:
-    """From when until when the run trains at its full size, and nothing happens to it."""
-    _await_whole(rig)
-    since = time.monotonic()
-    time.sleep(2 * CALM_SECONDS)
-    return since, time.monotonic()
+def weather(rig: rigs.Rig, shares: Mapping[str, int], minutes: float, found: Found) -> None:
+    """A storm, and what it left."""
+    had = storm.weather(rig, shares, minutes)
+    left = found.storm = storm.left(steps.read(rig.logs), had, minutes, rig.most)
+    say("steps per second in the calm times: " + ", ".join(f"{rate:.2f}" for rate in left.calm))
+    found.books.append(books_of(rig, "storm", had.faults))
 
 
 def books_of(rig: rigs.Rig, part: str, begun: Sequence[tuple[str, float]]) -> Books:
@@ -174,16 +136,6 @@ def books_of(rig: rigs.Rig, part: str, begun: Sequence[tuple[str, float]]) -> Bo
     again = steps.repeats(lines, [moment for _, moment in begun])
     repeated = tuple((kind, len(each)) for (kind, _), each in zip(begun, again, strict=True))
     return Books(part, steps.audit(lines, SAMPLES, BATCH), repeated)
-
-
-def _sleep_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))
-
-
-def moments(count: int, seconds: float, draw: random.Random) -> list[float]:
-    """When faults happen: one in each of as many equal spans, at a random time of its first half."""
-    span = seconds / count
-    return [span * (place + draw.random() / 2) for place in range(count)]
 
 
 def around(rig: rigs.Cluster, found: Found) -> None:
@@ -210,7 +162,7 @@ def around(rig: rigs.Cluster, found: Found) -> None:
 def slow_storage(found: Found) -> None:
     """The file system of the run's folder stands still; only who writes to it may wait."""
     with rigs.disk() as mount, rigs.local(1, MOST, ENVIRON, mount) as rig:
-        _await_whole(rig)
+        rigs.await_whole(rig)
         time.sleep(CALM_SECONDS / 3)
         begin = time.monotonic()
         with rigs.frozen(mount):
@@ -221,17 +173,12 @@ def slow_storage(found: Found) -> None:
         normal = steps.normal_step(ends, begin - CALM_SECONDS / 3, begin)
         stop = max(0.0, steps.longest_gap(ends, begin, thawed + WATCH_SECONDS) - normal)
         found.around[f"run folder's storage frozen {FROZEN_SECONDS:g} s"] = stop
-        _await_whole(rig)
+        rigs.await_whole(rig)
         found.books.append(books_of(rig, "around storage", [("storage", begin)]))
 
 
 def _agents(rig: rigs.Rig) -> int:
     return sum(each.kind == "agent" for each in rig.processes())
-
-
-def _await_whole(rig: rigs.Rig) -> None:
-    rig.room(rig.most - rig.least)
-    rigs.await_size(rig.logs, rig.most, time.monotonic())
 
 
 def _seconds_until_whole(rig: rigs.Rig, begin: float) -> float | None:
@@ -261,12 +208,11 @@ def rows(found: Found) -> Iterator[dict[str, object]]:
         yield _row(named(kind), len(stops), statistics.median(stops), max(stops), back)
     for what, stop in found.around.items():
         yield _row(what, 1, stop, stop, float("nan"))
-    if found.kept is not None:
-        counts = ", ".join(f"{count} {kind}" for kind, count in Counter(found.storm).most_common())
-        yield _share(f"storm: {counts}", len(found.storm), found.kept)
-    if found.loss is not None:
-        yield _share("lost in the storm while no step ended", len(found.storm), found.loss.standing)
-        yield _share("lost in the storm with fewer workers", len(found.storm), found.loss.smaller)
+    if (left := found.storm) is not None:
+        counts = ", ".join(f"{count} {kind}" for kind, count in Counter(left.kinds).most_common())
+        yield _share(f"storm: {counts}", len(left.kinds), left.kept)
+        yield _share("lost in the storm while no step ended", len(left.kinds), left.loss.standing)
+        yield _share("lost in the storm with fewer workers", len(left.kinds), left.loss.smaller)
     for books in found.books:
         what = f"steps repeated by one fault, {books.part}: at most {books.worst[1]} ({books.worst[0]})"
         yield _row(what, len(books.repeated), float("nan"), float("nan"), float("nan"))
@@ -305,9 +251,9 @@ def goals(found: Found) -> list[Goal]:
         )
     for what, stop in found.around.items():
         promised.append(Goal(f"stop: {what}", stop, "s", "<=", LIMITS["worker"]))
-    if found.kept is not None:
-        name = f"throughput kept in {len(found.storm)} faults in {found.minutes:g} minutes"
-        promised.append(Goal(name, found.kept, "", ">=", KEPT))
+    if (left := found.storm) is not None:
+        name = f"throughput kept in {len(left.kinds)} faults in {left.minutes:g} minutes"
+        promised.append(Goal(name, left.kept, "", ">=", KEPT))
     return promised + [goal for books in found.books for goal in _book_goals(books)]
 
 
@@ -340,7 +286,7 @@ def measure(
             each(rig, kinds * repeats, found)
     if "storm" in parts:
         with _part(found, "storm"), start(rig_name, preload=preload) as rig:
-            storm(rig, shares, minutes, found)
+            weather(rig, shares, minutes, found)
     if "around" in parts:
         with _part(found, "storage"):
             slow_storage(found)
@@ -371,14 +317,14 @@ def main() -> int:
     parser.add_argument(
         "--rig", choices=("cluster", "local"), default="cluster", help="real Slurm, or processes"
     )
-    parser.add_argument("--minutes", type=float, help=f"of the storm (default: {STORM_MINUTES:g})")
+    parser.add_argument("--minutes", type=float, help=f"of the storm (default: {storm.MINUTES:g})")
     parser.add_argument("--only", choices=PARTS, help="one part")
     parser.add_argument(
         "--no-preload", action="store_true", help="workers are started one by one, not forked"
     )
     given = parser.parse_args()
     rigs.end_well()
-    minutes = given.minutes or (QUICK_MINUTES if given.quick else STORM_MINUTES)
+    minutes = given.minutes or (QUICK_MINUTES if given.quick else storm.MINUTES)
     parts = (given.only,) if given.only else PARTS
     found = Found()
     with until_ctrl_c() as course:

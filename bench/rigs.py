@@ -91,6 +91,12 @@ def await_size(rig_logs: Path, workers: int, since: float, settled: int = steps.
     await_(is_so, f"{rig_logs.name} did not come to {workers} workers")
 
 
+def await_whole(rig: Rig) -> None:
+    """Give all of its nodes to the run; wait until it trains with them."""
+    rig.room(rig.most - rig.least)
+    await_size(rig.logs, rig.most, time.monotonic())
+
+
 class Local:
     """Processes of this machine, and a Slurm that is a folder."""
 

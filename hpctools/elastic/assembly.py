@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 ASSEMBLY_SECONDS = 1.0
+MISSED_SECONDS = 0.3  # after the last one; all look for the new coordinator every tenth
 FIRST_SECONDS = 5.0
 AGENT_SECONDS = 2.0  # in which an agent comes that lives
 
@@ -73,10 +74,12 @@ class Assembly:
     completed: bool = False
     workers: dict[str, Returned] = field(default_factory=dict)
     first: float | None = None
+    last: float = 0.0
 
     def add(self, worker: str, returned: Returned, now: float) -> None:
         """A worker has come."""
         self.workers[worker] = returned
+        self.last = now
         if self.first is None and returned.engaged:
             self.first = now
 
@@ -132,4 +135,20 @@ class Assembly:
         """
         if self.completed and silent and not any(each.trains for each in self.workers.values()):
             return now + ASSEMBLY_SECONDS
-        return self.began + FIRST_SECONDS if self.first is None else self.first + ASSEMBLY_SECONDS
+        if self.first is None:
+            return self.began + FIRST_SECONDS
+        latest = self.first + ASSEMBLY_SECONDS
+        return min(latest, self.last + MISSED_SECONDS) if not silent and self._misses_few() else latest
+
+    def _misses_few(self) -> bool:
+        """Whether most of one generation have come, who stand still because somebody is gone.
+
+        Nothing else is under way, and their lines to the coordinator broke when their group did.
+        """
+        members, world = self.training()
+        engaged = [each for each in self.workers.values() if each.engaged]
+        return (
+            any(each.broken for each in engaged)
+            and not any(each.pending or each.generation < self.newest for each in engaged)
+            and 2 * len(members) >= world > 0
+        )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bench import faults
 from bench.faults import LIMITS, Books, Fault, Found, goals, measure, rows
 from bench.steps import Audit, Loss
+from bench.storm import Left, Weathered, left, parts
 from bench.strikes import KINDS, SHARES, deal, shares_on
 
 WHOLE = Audit(100, 0, 0, ())
@@ -36,11 +37,47 @@ def test_any_number_of_faults_is_dealt_in_proportion(count: int, seed: int):
         assert abs(number - count * SHARES[kind] / 62) < 1
 
 
+@given(st.integers(1, 200))
+def test_after_ten_faults_or_so_it_is_calm(count: int):
+    found = parts([str(number) for number in range(count)])
+    assert [each for part in found for each in part] == [str(number) for number in range(count)]
+    lengths = [len(part) for part in found]
+    assert max(lengths) - min(lengths) <= 1
+    assert count < 15 or 8 <= min(lengths) <= max(lengths) <= 13
+
+
+def test_a_storm_is_held_against_the_calm_around_it():
+    """The machine gets twice as slow on the way; of each storm a quarter is lost."""
+    log: list[dict[str, float]] = []
+
+    def train(seconds: float, rate: float) -> None:
+        begin = log[-1]["at"] if log else 0.0
+        log.extend(
+            {"step": len(log) + 1, "world": 8, "at": begin + (each + 1) / rate}
+            for each in range(round(seconds * rate))
+        )
+
+    for seconds, rate in ((10, 8), (40, 6), (10, 8), (40, 4.5), (10, 4), (20, 3), (10, 4)):
+        train(seconds, rate)
+    had = Weathered(
+        (("worker", 15.0), ("agent", 65.0), ("baseline", 115.0)),
+        ((10.0, 50.0), (60.0, 100.0), (110.0, 130.0)),
+        ((0.0, 10.0), (50.0, 60.0), (100.0, 110.0), (130.0, 140.0)),
+    )
+    found = left(log, had, 1.5, 8)
+    assert found.calm == (8, 8, 4, 4)
+    assert found.kept == pytest.approx(0.75)
+    assert (found.kinds, found.minutes) == (("worker", "agent", "baseline"), 1.5)
+
+
 def test_each_fault_is_judged_by_itself():
     """Two steps for one fault are too many, however many faults had none; the worst one is named."""
     books = Books("storm", WHOLE, (("worker", 1), ("agent", 0), ("baseline", 2), ("agent", 0)))
     found = Found(
-        [Fault("frozen worker", 3.1, 9.0)], 0.96, ["worker", "agent"], 1.0, {}, [books], loss=Loss(0.03, 0.01)
+        [Fault("frozen worker", 3.1, 9.0)],
+        Left(("worker", "agent"), 1.0, 0.96, Loss(0.03, 0.01)),
+        {},
+        [books],
     )
     told = {goal.name: goal.met for goal in goals(found)}
     assert told == {

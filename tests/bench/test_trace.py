@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.faults import moments
 from bench.resize import TAKEN, Ours, compared, goals, sizes, times
 from bench.steps import Pause
+from bench.storm import moments
 from bench.trace import SHORTEST_SECONDS, Change, complete, oracle, requeued, spans, trace
 
 LINEAR = {size: float(size) for size in range(1, 9)}

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 from test_membership import link_all, sent, started
 
-from hpctools.elastic.assembly import AGENT_SECONDS, ASSEMBLY_SECONDS, FIRST_SECONDS, Returned
+from hpctools.elastic.assembly import (
+    AGENT_SECONDS,
+    ASSEMBLY_SECONDS,
+    FIRST_SECONDS,
+    MISSED_SECONDS,
+    Returned,
+)
 from hpctools.elastic.effects import Adopted, Broken, Completed, WentBack
 from hpctools.elastic.membership import STATE_IS_LOST, Membership
 from hpctools.elastic.orders import Orders
@@ -33,22 +39,65 @@ def test_a_whole_generation_goes_on_undisturbed() -> None:
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("how", "wait"),
     [
-        replace(TRAINING, rank=1, pending=True, seen=6),
-        replace(TRAINING, rank=1, broken=True),
-        replace(TRAINING, rank=1, generation=6, seen=6),
+        (replace(TRAINING, rank=1, pending=True, seen=6), ASSEMBLY_SECONDS),
+        (replace(TRAINING, rank=1, broken=True), MISSED_SECONDS),
+        (replace(TRAINING, rank=1, generation=6, seen=6), ASSEMBLY_SECONDS),
     ],
 )
-def test_an_order_that_may_be_under_way_is_cut_off_by_a_recovery(how: Returned) -> None:
+def test_an_order_that_may_be_under_way_is_cut_off_by_a_recovery(how: Returned, wait: float) -> None:
     membership = taken_over(TRAINING, how)
     assert sent(membership) == []
-    assert membership.next_look() == 1 + ASSEMBLY_SECONDS
-    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    assert membership.next_look() == 1 + wait
+    membership.consider(now=1 + wait)
     forms = [message for _, message in sent(membership) if message["kind"] == "form"]
     assert {(each["generation"], each["recover"], each["world"]) for each in forms} == {
         (how.seen + 1, True, 2)
     }
+
+
+MISSES = replace(TRAINING, world=3, broken=True)
+
+
+def test_who_stands_still_without_one_that_is_gone_goes_on_soon() -> None:
+    membership = taken_over(MISSES)
+    membership.returned("b", (0, 1), replace(MISSES, rank=1, broken=False), now=1.2)
+    membership.failed("b", 5, now=1.25)  # a moment later than `a`
+    membership.consider(now=1.19 + MISSED_SECONDS)
+    assert sent(membership) == []
+    membership.consider(now=1.2 + MISSED_SECONDS)
+    assert [(to, message["recover"]) for to, message in sent(membership)] == [("a", True), ("b", True)]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],  # one of three: who looks for the new coordinator may need longer
+        [replace(MISSES, rank=1, pending=True, seen=6)],
+        [replace(MISSES, rank=1, generation=6, seen=6)],
+        [replace(MISSES, rank=1, broken=False)],
+    ],
+)
+def test_where_more_may_be_on_its_way_the_others_are_waited_for(others: list[Returned]) -> None:
+    first = MISSES if not others or others[0].broken else replace(MISSES, broken=False)
+    membership = taken_over(first, *others)
+    membership.consider(now=0.99 + ASSEMBLY_SECONDS)
+    assert sent(membership) == []
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    assert sent(membership) != []
+
+
+def test_a_worker_that_runs_says_its_agent_is_waited_for_and_no_longer_than_before() -> None:
+    membership = taken_over(MISSES, replace(MISSES, rank=1))
+    membership.expect(1)
+    membership.consider(now=0.99 + ASSEMBLY_SECONDS)
+    assert sent(membership) == []
+    for late in (1.3, 1.6, 1.9):  # each comes just before the others would go on
+        membership.returned(f"late-{late}", (1, 0), replace(MISSES, trains=False, ready=True), now=late)
+    membership.expect(0)
+    membership.consider(now=1 + ASSEMBLY_SECONDS)
+    assert sent(membership) != []
 
 
 def test_one_that_does_not_come_is_done_without_and_one_that_comes_late_joins() -> None:
