@@ -31,6 +31,7 @@ class Returned:
         roll_back: how far back it was told to go before a generation that it has not come to: `generation`,
             `to_step`, `skip`; empty: it was not.
         saves: whether its training saves by itself; None: it has not said so yet.
+        shards: whether it holds a part of the state only, with which the rest is of no use.
     """
 
     ready: bool = False
@@ -48,6 +49,7 @@ class Returned:
     left: bool = False
     roll_back: Mapping[str, Any] = field(default_factory=dict)
     saves: bool | None = None
+    shards: bool = False
 
     @classmethod
     def from_hello(cls, hello: Mapping[str, Any]) -> Returned:
@@ -143,12 +145,13 @@ class Assembly:
     def _misses_few(self) -> bool:
         """Whether most of one generation have come, who stand still because somebody is gone.
 
-        Nothing else is under way, and their lines to the coordinator broke when their group did.
+        Nothing else is under way. Without one of those that hold shards all go back to what is saved: each
+        of these gets all the time.
         """
         members, world = self.training()
         engaged = [each for each in self.workers.values() if each.engaged]
         return (
             any(each.broken for each in engaged)
-            and not any(each.pending or each.generation < self.newest for each in engaged)
+            and not any(each.pending or each.shards or each.generation < self.newest for each in engaged)
             and 2 * len(members) >= world > 0
         )

@@ -77,6 +77,7 @@ def test_who_stands_still_without_one_that_is_gone_goes_on_soon() -> None:
         [replace(MISSES, rank=1, pending=True, seen=6)],
         [replace(MISSES, rank=1, generation=6, seen=6)],
         [replace(MISSES, rank=1, broken=False)],
+        [replace(MISSES, rank=1, shards=True)],  # without its shards all would go back
     ],
 )
 def test_where_more_may_be_on_its_way_the_others_are_waited_for(others: list[Returned]) -> None:
