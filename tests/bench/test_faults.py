@@ -43,7 +43,7 @@ def test_after_ten_faults_or_so_it_is_calm(count: int):
     assert [each for part in found for each in part] == [str(number) for number in range(count)]
     lengths = [len(part) for part in found]
     assert max(lengths) - min(lengths) <= 1
-    assert count < 15 or 8 <= min(lengths) <= max(lengths) <= 13
+    assert len(lengths) == 1 or 7 <= min(lengths) <= max(lengths) <= 13
 
 
 def test_a_storm_is_held_against_the_calm_around_it():
