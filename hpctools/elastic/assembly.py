@@ -128,21 +128,23 @@ class Assembly:
         members.sort(key=lambda name: training[name].rank)
         return tuple(members), training[members[0]].world if members else 0
 
-    def deadline(self, now: float, *, silent: int = 0) -> float:
+    def deadline(self, now: float, *, silent: int = 0, least: int = 1) -> float:
         """When to go on with those that are there.
 
         Args:
             silent: workers that run and have not come; after the last step one that ends its program may give
                 no sign of life, and as long as nobody has come who did that step it is waited for.
+            least: workers with which the training goes on at all.
         """
         if self.completed and silent and not any(each.trains for each in self.workers.values()):
             return now + ASSEMBLY_SECONDS
         if self.first is None:
             return self.began + FIRST_SECONDS
         latest = self.first + ASSEMBLY_SECONDS
-        return min(latest, self.last + MISSED_SECONDS) if not silent and self._misses_few() else latest
+        soon = not silent and self._misses_few(least)
+        return min(latest, self.last + MISSED_SECONDS) if soon else latest
 
-    def _misses_few(self) -> bool:
+    def _misses_few(self, least: int) -> bool:
         """Whether most of one generation have come, who stand still because somebody is gone.
 
         Nothing else is under way. Without one of those that hold shards all go back to what is saved: each
@@ -154,4 +156,5 @@ class Assembly:
             any(each.broken for each in engaged)
             and not any(each.pending or each.shards or each.generation < self.newest for each in engaged)
             and 2 * len(members) >= world > 0
+            and len(members) >= least
         )

@@ -242,11 +242,9 @@ class Batches:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from another worker's place; states of earlier releases do not tell where epochs began."""
         self.cursor = Cursor(**state["cursor"])
-        self.began = dict(state.get("began", {}))
-        if (
-            tuple(state.get("began_of", self._shape)) != self._shape
-        ):  # the next epochs have other numbers of steps
-            self.began = {each: step for each, step in self.began.items() if each <= self.cursor.epoch}
+        # With another shape epochs have other numbers of steps, also those that a roll back may go to.
+        known = tuple(state.get("began_of", self._shape)) == self._shape
+        self.began = dict(state.get("began", {})) if known else {}
         if isinstance(self.sampling, Sampling) and self.cursor.offset >= self.sampling.samples:
             # What was saved is of a data set with more samples (which is said): of this one none is left.
             self.cursor = Cursor(self.cursor.step, self.cursor.epoch + 1, 0)

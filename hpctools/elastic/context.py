@@ -17,6 +17,7 @@ from hpctools.elastic.journal import FolderJournal
 from hpctools.elastic.membership import Membership
 from hpctools.elastic.peers import Agent, Outcome, Roster, Worker
 from hpctools.elastic.protocol import Message
+from hpctools.elastic.rate import Rate
 from hpctools.elastic.recovery.settings import EXIT_GOES_ON
 from hpctools.elastic.replicas import Replicas
 from hpctools.elastic.save_orders import SaveOrders
@@ -24,6 +25,9 @@ from hpctools.elastic.spec import RunSpec
 from hpctools.elastic.watchers import View
 
 RELIEF_SECONDS = 10.0
+PACE_SECONDS = 5.0
+PACED_SECONDS = 1.0
+"""Shorter than that no pace is noted: after a pause of ours several beats are heard in one moment."""
 
 
 class RestartMode(Protocol):
@@ -149,7 +153,8 @@ class RunContext:
         self.open_baselines: set[int] = set()
         self.restart: RestartMode | None = None
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._pace: tuple[float, int, int] | None = None
+        self._begun: tuple[float, int, int] | None = None
+        self._pace = Rate(PACE_SECONDS)
         self._background: set[asyncio.Task[None]] = set()
 
     @property
@@ -244,16 +249,19 @@ class RunContext:
         """The training has come so far: what the decision to grow has to know of its speed."""
         world = len(self.membership.members)
         self.payback.history.progressed(now, world, samples)
-        last = self._pace
+        last, facts = self._begun, self.membership.facts
         if last is None or last[1] != world or step < last[2]:
-            self._pace = (now, world, step)
+            self._begun, self._pace = (now, world, step), Rate(PACE_SECONDS)
+            last = self._begun
+        pace = self._pace.per_second(now, step) or 0.0
+        if now - last[0] < PACED_SECONDS:
+            self.membership.facts = replace(facts, pace=0.0)
             return
-        facts = self.membership.facts
         rates = dict(facts.rates)
-        if now > last[0] and step > last[2]:
+        if step > last[2]:
             rates[world] = (step - last[2]) / (now - last[0])
         total = self.journal.status.total_steps
-        self.membership.facts = replace(facts, rates=rates, now_step=step, total_steps=total)
+        self.membership.facts = replace(facts, rates=rates, pace=pace, now_step=step, total_steps=total)
 
     def begin_to_finish(self) -> None:
         """A worker's program has ended well: the others end, too."""

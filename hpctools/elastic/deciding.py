@@ -23,7 +23,8 @@ class GrowthFacts:
         waiting_since: when there were first more workers than train; they have not been used since.
         last_ready: when a worker last became ready.
         starting: workers that have been started and are not ready yet.
-        rates: optimizer steps a second, by number of workers, as last measured with that many.
+        rates: optimizer steps a second, by number of workers, as last measured with that many, on the whole.
+        pace: of the last seconds at the present number; 0: not known.
         largest: workers that the run may have at most; None: unknown.
         now_step, total_steps: completed and planned steps; total is None when unknown.
     """
@@ -33,6 +34,7 @@ class GrowthFacts:
     starting: int = 0
     largest: int | None = None
     rates: Mapping[int, float] = field(default_factory=dict)
+    pace: float = 0.0
     now_step: int = 0
     total_steps: int | None = None
 

@@ -188,10 +188,8 @@ class Generations:
 
     def _holders(self) -> list[str]:
         """Who may have the newest state and stays; else who has it and leaves; else who had an older one."""
-        present = self._present_holders()
-        staying = [each for each in present if not self._ready[each].leaving]
         stood_by = [name for name, each in self._ready.items() if each.has_state and not each.leaving]
-        return staying or present or stood_by
+        return selection.holding(self._ready, self._present_holders()) or stood_by
 
     def _present_holders(self) -> list[str]:
         return [each for each in self._participants if each in self._ready]
@@ -202,7 +200,8 @@ class Generations:
         if forming is None or not forming.waits or not forming.is_parked_by(self._participants):
             return
         if self._saved_rounds >= max(forming.parked.values(), default=NO_STATE):
-            self._let_leavers_go(self._holders())
+            present = self._present_holders()
+            self._let_leavers_go([each for each in present if not self._ready[each].leaving] or present)
 
     def _let_leavers_go(self, holders: Sequence[str]) -> None:
         for worker in [each for each in self._participants if each not in holders]:
@@ -249,7 +248,7 @@ class Generations:
         reporter = next(each for each in forming.members if each in self._participants)
         present = self._present()
         is_called = any(self._ready[each].leaving for each in present)
-        rate = self.facts.rates.get(len(self.members), 0.0)
+        rate = self.facts.pace or self.facts.rates.get(len(self.members), 0.0)
         at = forming.switch_at(present, forms.lead_steps(rate, is_called=is_called))
         for member in present:
             how: dict[str, Any] = {"leave": True, "stay": not self._ready[member].leaving}

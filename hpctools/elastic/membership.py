@@ -317,7 +317,7 @@ class Membership(Generations):
     def _assembled(self, assembly: Assembly, now: float) -> bool:
         """Whether enough is known of the workers to go on; then go on."""
         members = assembly.undisturbed()
-        until = assembly.deadline(now, silent=self.facts.starting)
+        until = assembly.deadline(now, silent=self.facts.starting, least=self._sizes[0])
         if not members and now < until:
             self._look_at = until
             return False

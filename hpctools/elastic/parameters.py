@@ -35,13 +35,20 @@ CHANGED = (
     "loader.backward has returned True (a momentum encoder, for example), or let it be a buffer, which "
     "changes by the mean over the shards"
 )
+TRAINED = (
+    "the batch for practice has changed parameter {}, which trains. Only optimizer.step() may, when "
+    "loader.backward has returned True: what a forward pass changes, each worker would change by its own "
+    "samples, and train another model than the others from then on. Let what comes from the data be set "
+    "before the loader is made: feed the model a batch there, the same on all workers"
+)
 FLAGGED = (
     "the batch for practice has changed the bool buffer {}: those are not set back to before the step, nor "
     "added up over the shards, so each worker would have its own. Let it be a float or a whole number, which "
-    "changes by the mean over the shards, or change it in the loop, when loader.backward has returned True"
+    "changes by the mean over the shards, or change it in the loop, when loader.backward has returned True. "
+    "Where it says that parameters were set, feed the model a batch before the loader is made"
 )
 LOOKED_AT = 8
-"""Values at each end of a large parameter that does not train."""
+"""Values at each end of a large parameter."""
 SMALL = 1 << 16
 """Of a parameter with so many values all are looked at."""
 
@@ -110,13 +117,15 @@ class Parameters:
                 )
 
     def practised(self, feeding: Iterator[Any]) -> Iterator[Any]:
-        """Feed the loop a batch for practice; a warning where that has changed what does not train."""
-        before, flags = self._frozen(), [each.clone() for _, each in self._flags]
+        """Feed the loop a batch for practice; a warning where that has changed parameters."""
+        before, flags = self._digests(), [each.clone() for _, each in self._flags]
         yield from feeding
         self._set_back(flags)
-        changed = [name for name, known in self._frozen().items() if known != before.get(name, known)]
-        if changed:
-            warnings.warn(CHANGED.format(changed[0]), stacklevel=2)
+        changed = [name for name, known in self._digests().items() if known != before.get(name, known)]
+        trains = {name for (name, _), each in zip(self._named, self._train, strict=True) if each}
+        for text, odd in ((CHANGED, set(changed) - trains), (TRAINED, set(changed) & trains)):
+            if first := next((name for name in changed if name in odd), None):
+                warnings.warn(text.format(first), stacklevel=2)
 
     @torch.no_grad()
     def _set_back(self, flags: list[torch.Tensor]) -> None:
@@ -126,13 +135,12 @@ class Parameters:
                 flag.copy_(before)
                 warnings.warn(FLAGGED.format(name), stacklevel=3)
 
-    def _frozen(self) -> dict[str, int]:
-        """A checksum of each parameter that does not train; of a large one's ends, as all would take long.
+    def _digests(self) -> dict[str, int]:
+        """A checksum of each parameter; of a large one's ends, as all would take long.
 
         torch counts changes in place, but not those of `.data`, and also those that change no value.
         """
-        named = zip(self._named, self._train, strict=True)
-        return {name: _digest(each) for (name, each), trains in named if not trains and _is_plain(each)}
+        return {name: _digest(each) for name, each in self._named if _is_plain(each)}
 
     def look(self, step: int) -> None:
         """Before the next step begins: say it, once, when an optimizer used the gradients of this one alone.

@@ -22,6 +22,20 @@ def staying(ready: Mapping[str, Member]) -> list[str]:
     return [worker for worker, member in ready.items() if not member.leaving]
 
 
+def holding(ready: Mapping[str, Member], present: Sequence[str]) -> list[str]:
+    """With whom the training goes on: who may hold the newest state and stays.
+
+    Who leaves goes on with them as long as all that stay have missed steps, which are in its memory alone.
+
+    Args:
+        present: all that may hold a state that others have not given up.
+    """
+    stays = [worker for worker in present if not ready[worker].leaving]
+    if not stays or any(not ready[worker].stale for worker in stays):
+        return stays or list(present)
+    return [worker for worker in present if not (ready[worker].leaving and ready[worker].stale)]
+
+
 def wanted(ready: Mapping[str, Member], members: Sequence[str], size: int) -> tuple[str, ...]:
     """The workers that should train when so many should; who trains already is preferred."""
     candidates = staying(ready)

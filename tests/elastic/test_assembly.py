@@ -101,6 +101,42 @@ def test_a_worker_that_runs_says_its_agent_is_waited_for_and_no_longer_than_befo
     assert sent(membership) != []
 
 
+def test_steps_that_only_leavers_have_done_are_not_lost_to_one_that_comes_late() -> None:
+    """It stays and they go, but it has missed what they have done meanwhile."""
+    membership = taken_over(MISSES, replace(MISSES, rank=1))
+    membership.leaving(["a", "b"], now=1.1)
+    membership.consider(now=1 + MISSED_SECONDS)
+    for worker in "ab":
+        membership.parked(worker, 6, 40, now=2)
+    link_all(membership, 6, "ab")
+    for worker in "ab":
+        membership.switched(worker, 6, 41, now=2)
+    sent(membership)
+    membership.returned("r", (1, 0), replace(MISSES, rank=2), now=4)
+    assert {to for to, message in sent(membership) if message["kind"] == "form"} == {"a", "b", "r"}
+    for worker, completed in (("a", 50), ("b", 50), ("r", 40)):
+        membership.parked(worker, 7, completed, now=4)
+    link_all(membership, 7, "abr")
+    assert dict(sent(membership))["r"]["receive_from"] is not None
+    for worker in "abr":
+        membership.switched(worker, 7, 51, now=4)
+    assert [(to, message["kind"]) for to, message in sent(membership)] == [("r", "form")], "now they go"
+
+
+def test_below_the_least_size_the_others_get_all_the_time_there_is() -> None:
+    """To park all, and to save what they have, would take longer."""
+    membership = Membership((3, 4))
+    membership.take_over(5, now=0)
+    for place in range(2):
+        how = replace(MISSES, rank=place, world=4)
+        membership.returned("ab"[place], (0, place), how, now=1)
+    membership.consider(now=1 + MISSED_SECONDS)
+    assert membership.effects == []
+    membership.returned("c", (1, 0), replace(MISSES, rank=2, world=4), now=1.5)
+    membership.consider(now=1.5 + MISSED_SECONDS)
+    assert {to for to, message in sent(membership) if message["kind"] == "form"} == {"a", "b", "c"}
+
+
 def test_one_that_does_not_come_is_done_without_and_one_that_comes_late_joins() -> None:
     membership = taken_over(TRAINING)
     membership.consider(now=1 + ASSEMBLY_SECONDS)

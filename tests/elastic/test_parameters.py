@@ -239,6 +239,25 @@ def test_a_bool_buffer_is_after_practice_as_it_was_and_its_change_is_told() -> N
     assert trained.mask.tolist() == [True, False]
 
 
+class Normalized(Flagged):
+    """As an ActNorm does it: the first batch decides where it begins."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not self.initialized:
+            self.query.bias.data.copy_(-inputs.mean(0))
+        return super().forward(inputs)
+
+
+def test_a_parameter_that_the_first_batch_sets_would_be_another_one_on_each_worker() -> None:
+    told = practise(Normalized())
+    assert len(told) == 2
+    assert told[0].startswith("the batch for practice has changed the bool buffer initialized")
+    assert told[1].startswith("the batch for practice has changed parameter query.bias, which trains")
+    trained = Normalized()
+    trained(torch.ones(2, 2))
+    assert practise(trained) == [], "set before the loader is made"
+
+
 def first_of_many(key: torch.Tensor, query: torch.Tensor) -> None:
     key.data.view(-1)[:1].add_(1.0)
 
