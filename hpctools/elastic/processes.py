@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from hpctools.elastic.folder import RunFolder
 from hpctools.elastic.forking.client import ForkServer
-from hpctools.elastic.given_back import task_environment
+from hpctools.elastic.given_back import job_environment
 from hpctools.elastic.own_run import RUN_DIR, WORKER
 from hpctools.elastic.pipes import tapped_pipe
 from hpctools.elastic.printed import Printed
@@ -287,8 +287,7 @@ class Workers:
         return {
             # One thread a worker unless the user wants more: kernels then round the same everywhere.
             "OMP_NUM_THREADS": "1",
-            **os.environ,
-            **task_environment(os.environ),
+            **job_environment(os.environ, self._post.spec),
             "PYTHONUNBUFFERED": "1",
             RUN_DIR: str(self._post.folder.path),
         }

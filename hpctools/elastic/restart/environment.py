@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpctools.elastic.given_back import task_environment
+from hpctools.elastic.given_back import job_environment
 from hpctools.elastic.restart.events import VARIABLE
 from hpctools.elastic.spec import RunSpec
 
@@ -91,7 +91,7 @@ def rank_environment(
     defaults = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
     if per_node > 1:
         defaults["OMP_NUM_THREADS"] = "1"  # as torchrun, lest the workers take each other's cores
-    given = {**defaults, **inherited, **task_environment(inherited)}
+    given = {**defaults, **job_environment(inherited, spec)}
     return {**given, **{name: str(value) for name, value in values.items()}}
 
 
