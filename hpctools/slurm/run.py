@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,7 +101,7 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise _timed_out(argv, timeout, error.stderr) from None
     except OSError as error:
-        raise _not_started(argv, error) from None
+        raise _not_started(argv, error, cwd) from None
     completed = Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
     if check and completed.code != 0:
         raise failure(completed)
@@ -179,7 +180,7 @@ def start(
             start_new_session=new_session,
         )
     except OSError as error:
-        raise _not_started(argv, error) from None
+        raise _not_started(argv, error, cwd) from None
 
 
 def attach(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
@@ -338,10 +339,21 @@ def replace(argv: Sequence[str]) -> NoReturn:
         raise _not_started(argv, error) from None
 
 
-def _not_started(argv: Sequence[str], error: OSError) -> CommandError:
+def _not_started(argv: Sequence[str], error: OSError, cwd: Path | None = None) -> CommandError:
+    if cwd is not None and error.filename is not None and str(error.filename) == str(cwd):
+        return _folder_missing(argv, error, cwd)
     remedy = f"install {argv[0]} or put it on PATH" if isinstance(error, FileNotFoundError) else ""
     return CommandError(
         f"cannot start {argv[0]}: {error.strerror or error}", argv=argv, code=None, remedy=remedy
+    )
+
+
+def _folder_missing(argv: Sequence[str], error: OSError, cwd: Path) -> CommandError:
+    return CommandError(
+        f"cannot start {argv[0]} in the folder {cwd}: {error.strerror or error} on {socket.gethostname()}",
+        argv=argv,
+        code=None,
+        remedy="make or mount the folder there, or start in one that every machine has",
     )
 
 

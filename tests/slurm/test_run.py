@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +73,20 @@ def test_a_program_that_is_not_there() -> None:
         CommandError, match=r"cannot start no-such-program.*install no-such-program or put it on PATH"
     ):
         run.run(["no-such-program"], timeout=1)
+
+
+@pytest.mark.parametrize("start", [run.start, partial(run.run, timeout=20)])
+def test_a_folder_that_is_not_there_is_no_missing_program(
+    start: Callable[..., object], tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(CommandError) as caught:
+        start(["true"], cwd=gone)
+    said = f"cannot start true in the folder {gone}: No such file or directory on {socket.gethostname()}"
+    assert caught.value.message == said
+    assert caught.value.remedy.startswith("make or mount the folder there")
+    with pytest.raises(CommandError, match=r"install no-such-program or put it on PATH"):
+        start(["no-such-program"], cwd=tmp_path)
 
 
 def test_much_output_on_both_pipes_does_not_block() -> None:
