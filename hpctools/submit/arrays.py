@@ -94,7 +94,7 @@ def parse_array(value: str, place: str) -> Array:
 
 def with_index(option: Option, index: int) -> Option:
     """A file name pattern for one run: `%a` is its index, `%A` its own job, since there is no job of all."""
-    if option.name not in ("output", "error", "input") or option.value is None:
+    if option.name not in ("output", "error") or option.value is None:
         return option
 
     def meant(found: re.Match[str]) -> str:

@@ -27,6 +27,7 @@ _REFUSED = {
     "clusters": "submit on a login node of the cluster that shall run it",
     "comment": "the run's jobs are found by their comment; put your words into --wckey or --job-name",
     "external": "an elastic run needs a script or a command",
+    "input": "each worker is started with no input; read the file in the program",
     "requeue": "remove it: the run replaces lost replica jobs by itself",
     "signal": "leave it out: before it ends or loses a node the run saves by itself, and a script that asks "
     "elastic_event_detected() is told",
@@ -88,10 +89,15 @@ def check_options(intent: Intent) -> None:
                 f"{option.place}: --array from the environment is not for an elastic run",
                 f"unset {option.place[1:]} and give --array",
             )
-        if option.name in _REFUSED:
+        if option.name in _REFUSED and not _reads_nothing(option):
             raise SubmitError(
                 f"{option.place}: --{option.name} is not for an elastic run", _REFUSED[option.name]
             )
+
+
+def _reads_nothing(option: Option) -> bool:
+    """Whether it is an `--input` that asks for what workers have anyway."""
+    return option.name == "input" and (option.value or "").lower() in ("/dev/null", "none")
 
 
 def workers_per_node(intent: Intent) -> int:

@@ -225,6 +225,10 @@ def test_wrap_is_run_by_a_shell(tmp_path):
             ["--signal=B:USR1@60", "--", "x"],
             "--signal is not for an elastic run; leave it out: before it ends",
         ),
+        (
+            ["-i", "in.txt", "--", "x"],
+            "--input is not for an elastic run; each worker is started with no input; read the file",
+        ),
         (["-M", "other", "--", "x"], "--clusters is not for an elastic run"),
         (["--comment=mine", "--", "x"], "--comment is not for an elastic run"),
         (["-n", "8", ":", "-n", "9", "--", "x"], "heterogeneous"),
@@ -430,12 +434,12 @@ def test_an_array_is_a_run_for_each_index(tmp_path):
 
 def test_the_index_is_in_a_file_name_from_the_environment(tmp_path):
     script = "#!/bin/sh\n#SBATCH -N1:2 --output=mine\n#SBATCH --array=4-6\n"
-    files = {"SBATCH_OUTPUT": "o-%A_%2a.txt", "SBATCH_ERROR": "e-%a.txt", "SBATCH_INPUT": "i.txt"}
+    files = {"SBATCH_OUTPUT": "o-%A_%2a.txt", "SBATCH_ERROR": "e-%a.txt", "SBATCH_INPUT": "none"}
     _, second, _ = plans(tmp_path, ["-ee.txt", "job.sh"], script, SBATCH_ACCOUNT="%a", **files)
     given = [word for word in second.options if not word.startswith(("--nodes", "--job-name", "--comment"))]
     assert given[:3] == ["--error=e-5.txt", "--output=o-%j_05.txt", "--error=e.txt"]  # sbatch takes the last
     assert given[3:] == ["--no-requeue", "--open-mode=append"]
-    assert {"--output=o-%j_05.txt", "--error=e.txt", "--input=i.txt"} < set(second.spec.baseline_options)
+    assert {"--output=o-%j_05.txt", "--error=e.txt", "--input=none"} < set(second.spec.baseline_options)
 
 
 def test_another_baseline_asks_for_all_but_what_only_the_first_could(tmp_path):
