@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Without the #SBATCH lines of the user's script, which may ask for what only the first job can have.
 _NEXT_BASELINE = "next-baseline.sh"
+_SUBMIT_FOLDER = "SLURM_SUBMIT_DIR"
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ def _run(
         intent = _of_index(intent, array.indices[place])
     folder = facts.runs_root / run_id
     spec = _spec(intent, sizes, facts, name, run_id)
-    environment = array.environment(place, group) if array else {}
+    # sbatch tells each job where it was submitted, and the coordinator's is in the run folder.
+    environment = {_SUBMIT_FOLDER: str(intent.cwd), **(array.environment(place, group) if array else {})}
     before = array.before(place) if array else None
     return ElasticSubmission(
         spec=spec,

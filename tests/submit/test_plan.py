@@ -432,6 +432,19 @@ def test_an_array_is_a_run_for_each_index(tmp_path):
         plans(tmp_path, ["job.sh"], script, SBATCH_ARRAY_INX="1-3")
 
 
+def test_all_jobs_of_a_run_tell_the_program_where_the_run_was_submitted(tmp_path):
+    """sbatch would tell those that the run itself submits its own folder."""
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#SBATCH -N1:2\n#SBATCH --time=9\n")
+    asked = read_invocation(["job.sh"])
+    intent = read_intent(asked, environment={}, cwd=tmp_path, standard_input=lambda: None)
+    (run,) = plan_elastic(replace(intent, cwd=Path("/home/nlp1/it's mine")), FACTS)
+    batch_scripts = [file for file in run.files if file.name != "script"]
+    assert len(batch_scripts) == 3
+    for file in batch_scripts:
+        folder = "export SLURM_SUBMIT_DIR='/home/nlp1/it'\"'\"'s mine'\n"
+        assert file.text.index(folder) < file.text.index("srun --nodes")
+
+
 def test_the_index_is_in_a_file_name_from_the_environment(tmp_path):
     script = "#!/bin/sh\n#SBATCH -N1:2 --output=mine\n#SBATCH --array=4-6\n"
     files = {"SBATCH_OUTPUT": "o-%A_%2a.txt", "SBATCH_ERROR": "e-%a.txt", "SBATCH_INPUT": "none"}
