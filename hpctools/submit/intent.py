@@ -157,6 +157,7 @@ def read_intent(
         cwd=cwd,
         settings=invocation.settings,
     )
+    _check_wrap(intent)
     if invocation.settings.get("elastic-policy") == "":
         raise UsageError("--elastic-policy is given an empty name", "name a policy in YAML, or leave it out")
     mode = invocation.settings.get("elastic-mode", "live")
@@ -168,6 +169,15 @@ def read_intent(
                 f"--{name} is for an elastic run", "say how many nodes it may have: --nodes MIN:MAX"
             )
     return intent
+
+
+def _check_wrap(intent: Intent) -> None:
+    """What sbatch refuses too, which is not given `--wrap` of an elastic run."""
+    if intent.is_elastic and intent.script is None and intent.script_word:
+        raise UsageError(
+            f"--wrap has the whole command, and {intent.script_word!r} stands behind it",
+            "put quotes around all of the command: --wrap 'python train.py --lr 1'",
+        )
 
 
 def _check_directives(directives: tuple[CommandLine, ...]) -> None:
@@ -192,7 +202,7 @@ def _script(
             raise UsageError("a command belongs after --, and no --wrap before it", "see `hp-submit --help`")
         return None
     if line.rest:
-        # With --wrap too: sbatch itself says that it takes no arguments then.
+        # With --wrap too: sbatch itself says that it takes no arguments then, and `_check_wrap` of a run.
         return None if wrapped else read_script(find_script(line.rest[0], environment, cwd))
     if wrapped:
         return None

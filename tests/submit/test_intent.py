@@ -71,6 +71,15 @@ def test_wrap_needs_no_script(tmp_path):
     assert (found.script, found.command, found.effective("wrap")) == (None, (), "hostname")
 
 
+def test_words_behind_wrap_are_refused_in_an_elastic_run_since_sbatch_does_not_see_them(tmp_path):
+    with pytest.raises(UsageError, match="'x' stands behind it") as refused:
+        intent(tmp_path, ["-N1:2", "--wrap", "python", "x", "--lr", "1"])
+    assert refused.value.remedy.startswith("put quotes around all of the command")
+    with pytest.raises(UsageError, match="'x' stands behind it"):
+        intent(tmp_path, ["--elastic-policy=p.yaml", "--wrap", "python", "x"])
+    assert intent(tmp_path, ["-N2", "--wrap", "python", "x"]).script is None  # sbatch says it
+
+
 @pytest.mark.parametrize(
     ("argv", "directive", "nodes"),
     [
