@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -350,7 +349,7 @@ def _not_started(argv: Sequence[str], error: OSError, cwd: Path | None = None) -
 
 def _folder_missing(argv: Sequence[str], error: OSError, cwd: Path) -> CommandError:
     return CommandError(
-        f"cannot start {argv[0]} in the folder {cwd}: {error.strerror or error} on {socket.gethostname()}",
+        f"cannot start {argv[0]} in the folder {cwd}: {error.strerror or error} on {os.uname().nodename}",
         argv=argv,
         code=None,
         remedy="make or mount the folder there, or start in one that every machine has",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,7 +81,7 @@ def test_a_folder_that_is_not_there_is_no_missing_program(
     gone = tmp_path / "gone"
     with pytest.raises(CommandError) as caught:
         start(["true"], cwd=gone)
-    said = f"cannot start true in the folder {gone}: No such file or directory on {socket.gethostname()}"
+    said = f"cannot start true in the folder {gone}: No such file or directory on {os.uname().nodename}"
     assert caught.value.message == said
     assert caught.value.remedy.startswith("make or mount the folder there")
     with pytest.raises(CommandError, match=r"install no-such-program or put it on PATH"):
