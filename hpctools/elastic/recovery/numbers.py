@@ -118,15 +118,16 @@ class Course:
     """The loss is far above its recent course; numbers that are not finite are somebody else's matter.
 
     A step that spikes is no part of the course. When a whole window of them has come in a row, nobody has set
-    the training back: they are its course now.
+    the training back: they are its course now. Where steps come again, those of the training that was given
+    up are no part of it from there on: its loss had fallen further.
     """
 
     def __init__(self, settings: Spike) -> None:
         self._settings = settings
-        self._recent: deque[float] = deque(maxlen=settings.window)
+        self._recent: deque[tuple[int, float]] = deque(maxlen=settings.window)  # step and value, ascending
         self._steps = InSteps()
         self._streak: list[int] = []
-        self._above: list[float] = []
+        self._above: list[tuple[int, float]] = []
 
     def heard(self, now: float, report: Report) -> list[Finding]:
         """Look at each step that has come."""
@@ -140,24 +141,33 @@ class Course:
         return []
 
     def reset(self, *, anew: bool = True) -> None:
-        """The course stays what it was."""
+        """The course stays what it was, up to the step that comes next, with which it goes on."""
         self._streak.clear()
         self._above.clear()
 
     def _look(self, step: int, value: float) -> Finding | None:
+        self._give_up_from(step)
         if not math.isfinite(value):
             return None
         numbers = self._compared(value)
         if numbers is None:
-            self._recent.append(value)
+            self._recent.append((step, value))
             self.reset()
             return None
-        self._above.append(value)
+        self._above.append((step, value))
         self._streak.append(step)
         if len(self._streak) < self._settings.points:
             return None
         first, self._streak = self._streak[0], []
         return self._finding(first, numbers)
+
+    def _give_up_from(self, step: int) -> None:
+        """The training went back, and does this step again, and all that came after it."""
+        for numbers in (self._recent, self._above):
+            while numbers and numbers[-1][0] >= step:
+                numbers.pop()
+        while self._streak and self._streak[-1] >= step:
+            self._streak.pop()
 
     def _take_up(self) -> None:
         """Not within a report: it may tell many steps, and the first finding may lead to a roll back."""
@@ -169,13 +179,14 @@ class Course:
         """What is wrong with the value, in numbers; None: nothing."""
         if len(self._recent) < ENOUGH:
             return None
-        median = statistics.median(self._recent)
-        spread = NORMAL_MAD * statistics.median(abs(each - median) for each in self._recent)
+        recent = [value for _, value in self._recent]
+        median = statistics.median(recent)
+        spread = NORMAL_MAD * statistics.median(abs(each - median) for each in recent)
         ratio, deviations = self._criteria(median)
         if ratio is not None and not value > ratio * median:
             return None
         if deviations is not None and (
-            len(self._recent) < min(self._settings.window, ENOUGH_TO_DEVIATE)
+            len(recent) < min(self._settings.window, ENOUGH_TO_DEVIATE)
             or not value > median + deviations * max(spread, 1e-3 * abs(median))
         ):
             return None
