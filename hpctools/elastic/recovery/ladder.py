@@ -105,14 +105,18 @@ class Ladder:
         return decision
 
     def _incident(self, now: float, finding: Finding) -> Entry | None:
-        """The recovery that was begun just now for this node, or for all: several workers ended together."""
-        if finding.cause != "crash" or not self._entries:
+        """The recovery that was begun just now for this node, or for all: several workers ended together.
+
+        Not only the last one is looked at: ends of several nodes' workers are told in any order.
+        """
+        if finding.cause != "crash":
             return None
-        last = self._entries[-1]
-        fresh = now - last.at < INCIDENT_SECONDS and last.cause == "crash"
-        together = last.node == finding.node or last.rung in TO_ALL
-        another = _place(last.worker) != _place(finding.worker)
-        return last if fresh and together and another else None
+        fresh = (each for each in reversed(self._entries) if now - each.at < INCIDENT_SECONDS)
+        crashes = (each for each in fresh if each.cause == "crash")
+        together = (each for each in crashes if each.node == finding.node or each.rung in TO_ALL)
+        last = next(together, None)
+        another = last is not None and _place(last.worker) != _place(finding.worker)
+        return last if another else None
 
     def _join(self, entry: Entry, finding: Finding) -> Decision | None:
         if entry.rung == "fail":

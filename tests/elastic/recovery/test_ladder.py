@@ -168,6 +168,24 @@ def test_workers_that_end_together_are_one_recovery() -> None:
     assert later.rung == "restartProcess", "only one of two was used up"
 
 
+@pytest.mark.parametrize("order", ["1122", "1212", "1221"])
+def test_ends_on_two_nodes_are_one_recovery_for_each_in_whichever_order_they_are_told(order: str) -> None:
+    """Neither node is to blame for a second time."""
+    ladder = Ladder(Recovery())
+    four = [replace(CRASH, worker=f"b{n}.{place}.0", node=f"n{n}") for place, n in enumerate(order)]
+    decisions = [ladder.decide(0.1 * place, each) for place, each in enumerate(four)]
+    assert [each.rung for each in decisions if each] == ["restartProcess"] * 4
+    assert sum(each.counts for each in decisions if each) == 2
+    assert rungs(ladder, four[0], begin=60.0) != ["restartAll"], "two of three were used up"
+
+
+def test_what_was_done_for_another_cause_meanwhile_parts_no_ends_that_belong_together() -> None:
+    ladder, line = Ladder(Recovery()), Finding("log", ("replaceNode",), "a line", "Oom", "b3.0.0", "n3")
+    others = [replace(CRASH, worker=f"b1.{n}.0") for n in range(2)]
+    found = [others[0], line, others[1]]
+    assert rungs(ladder, *found, every=0.1) == ["restartProcess", "replaceNode", "restartProcess"]
+
+
 def test_a_worker_that_ends_again_at_once_did_not_end_together_with_itself() -> None:
     crash = replace(CRASH, do=("restartProcess", "restartProcess", "fail"))
     attempts = [replace(crash, worker=f"b1.0.{attempt}") for attempt in range(3)]
