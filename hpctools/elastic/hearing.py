@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hpctools.elastic.actions import RestartAll
 from hpctools.elastic.context import RunContext
@@ -156,8 +157,8 @@ class Hearing:
         (worker, generation), lines = told_by(str(message["worker"])), tuple(map(str, message["lines"]))
         what, numbers, restart = str(message.get("what", "")), numbers_of(message), self._run.restart
         past = restart is not None and generation is not None and generation < restart.generation
-        report = Report("log", worker, agent.node, None, numbers, lines=lines, what=what, past=past)
-        self._watching.heard(now, report)
+        told = Report("log", worker, agent.node, metrics=numbers, lines=lines, what=what)
+        self._watching.heard(now, replace(told, past=past, generation=generation))
 
     def _on_notice(self, agent: Agent, message: Message, now: float) -> None:
         seconds = message.get("seconds")

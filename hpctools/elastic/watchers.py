@@ -35,6 +35,7 @@ class Report:
         what: of `notice`: `spot`, `rebalance` or `drain`; of `log`: the rule; of `no_way_back`: why.
         seconds: of `notice`: until the node is gone; None when nobody said.
         past: of `log` in restart mode: whether all ranks have been started again since.
+        generation: of `log` in restart mode: that of the rank that printed; None: its agent did not say.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Report:
     what: str = ""
     seconds: float | None = None
     past: bool = False
+    generation: int | None = None
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,7 @@ class RecoveryWatcher:
         self._crashed: set[str] = set()  # workers that were started again because of that, since we look away
         self._told: dict[tuple[str, str, str], float] = {}
         self._rolled: Finding | None = None
+        self._judged: dict[str, int] = {}  # log rules, and the last generation of ranks with a finding
 
     def handles(self, report: Report) -> bool:
         """Whether the end of a worker's process is this watcher's to deal with, not the coordinator's."""
@@ -115,6 +116,8 @@ class RecoveryWatcher:
         if self._looks_away is not None and report.kind not in ("exit", "log"):
             return []
         found = [finding for each in self._detectors for finding in each.heard(now, report)]
+        if found and self._is_told_late(report):
+            return []
         if self._looks_away is not None:
             found = [finding for finding in found if self._cannot_wait(now, finding)]
         return self._act(now, found, restarted=report.past)
@@ -128,6 +131,17 @@ class RecoveryWatcher:
         self._look_again(now, view)
         found = [finding for each in self._detectors for finding in each.tick(now, view)]
         return [] if self._looks_away is not None else self._act(now, found)
+
+    def _is_told_late(self, report: Report) -> bool:
+        """Whether it is of ranks that were started again since, and the rule had a finding of them already.
+
+        All of them may print a fault before they end; that they run again is the answer to all of it.
+        """
+        judged = self._judged.get(report.what, 0)
+        if report.generation is None:
+            return False
+        self._judged[report.what] = max(judged, report.generation)
+        return report.past and report.generation <= judged
 
     def _cannot_wait(self, now: float, finding: Finding) -> bool:
         """Whether a finding is dealt with while we look away.

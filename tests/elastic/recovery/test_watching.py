@@ -381,9 +381,10 @@ def test_what_a_rank_printed_before_all_were_started_again_has_no_second_restart
     run = {"mode": "enforce", "logMonitoringConfiguration": [rule]}
     folder = RunFolder.create(tmp_path / "run", spec({"runPolicy": run}))
     (watcher,) = watchers_of(replace(spec({"runPolicy": run}), mode="restart"), folder, 0.0)
-    line = replace(LINE, worker="b0.0", what="Bad", past=True)
+    line = replace(LINE, worker="b0.0", what="Bad", past=True, generation=1)
     watcher.tick(0.0, view(1))
     assert watcher.heard(0.1, line) == []
+    line = replace(line, generation=2)
     assert [type(each) for each in watcher.heard(60.0, line)] == [ReplaceNode]
     assert [each.detail["rung"] for each in folder.events()] == do
 

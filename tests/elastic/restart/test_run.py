@@ -220,11 +220,16 @@ def test_ranks_that_are_left_by_one_that_ends_well_are_stalled_as_before(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("name", "worker", "past"),
-    [("b0.0#1", "b0.0", True), ("b0.0#2", "b0.0", False), ("b0.0", "b0.0", False), ("", "", False)],
+    ("name", "worker", "generation", "past"),
+    [
+        ("b0.0#1", "b0.0", 1, True),
+        ("b0.0#2", "b0.0", 2, False),
+        ("b0.0", "b0.0", None, False),
+        ("", "", None, False),
+    ],
 )
 def test_it_is_known_whether_who_printed_a_line_has_been_started_again(
-    tmp_path: Path, name: str, worker: str, *, past: bool
+    tmp_path: Path, name: str, worker: str, generation: int | None, *, past: bool
 ) -> None:
     """A rank ends with the line that a rule waits for, which is told when the next ones run already."""
 
@@ -236,7 +241,7 @@ def test_it_is_known_whether_who_printed_a_line_has_been_started_again(
         restart.view = lambda now: pytest.fail("all ranks are gone through")  # type: ignore[method-assign]
         message = {"kind": "log", "worker": name, "what": "bad", "metrics": {"matched": 1.0}, "lines": []}
         made.hearing.hear(made.run.roster.agents["b0"], message)
-        assert [(each.worker, each.past) for each in told] == [(worker, past)]
+        assert [(each.worker, each.generation, each.past) for each in told] == [(worker, generation, past)]
 
     asyncio.run(scene())
 
