@@ -93,7 +93,7 @@ class Logs:
 
     def _judge(self, state: _State, report: Report) -> Finding | None:
         rule, metrics = state.rule, report.metrics
-        if metrics.get("matched"):
+        if metrics.get("matched") and not report.past:
             state.matched, state.told = self._time.seconds, False
         points = rule.threshold.points if rule.threshold is not None else 1
         line = report.lines[-1] if report.lines else ""

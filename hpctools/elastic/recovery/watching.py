@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from hpctools.elastic.actions import Action, Fail, ReplaceNode, RestartAll, RestartWorker, RollBack
-from hpctools.elastic.recovery.findings import Detector, Finding
+from hpctools.elastic.recovery.findings import IDLE, Detector, Finding
 from hpctools.elastic.recovery.ladder import Decision, Ladder
 from hpctools.elastic.recovery.log_rules import Logs
 from hpctools.elastic.recovery.numbers import Course, Finite, Metrics
@@ -101,6 +101,7 @@ class RecoveryWatcher:
         self._crashed: set[str] = set()  # workers that were started again because of that, since we look away
         self._told: dict[tuple[str, str, str], float] = {}
         self._rolled: Finding | None = None
+        self._ranks_of = 0  # the last generation of which ranks ran, as we saw
         self._judged: dict[str, int] = {}  # log rules, and the last generation of ranks with a finding
 
     def handles(self, report: Report) -> bool:
@@ -128,9 +129,24 @@ class RecoveryWatcher:
             self._begin_anew()  # nobody had the state any more
         self._generation, self._world = view.generation, view.world
         self._workers.update(each.worker for each in view.members)
+        self._note_start(view)
         self._look_again(now, view)
         found = [finding for each in self._detectors for finding in each.tick(now, view)]
-        return [] if self._looks_away is not None else self._act(now, found)
+        # In restart mode ranks save and end while the run is resized, and have a limit of their own for it.
+        ends = self._restarts and view.phase == "resizing"
+        return [] if ends or self._looks_away is not None else self._act(now, found)
+
+    def _note_start(self, view: View) -> None:
+        """Restart mode: whatever started the ranks again, they print what they print at a start.
+
+        A coordinator that has just taken over learns the generation from agent to agent: that is no start.
+        """
+        if not self._restarts or view.phase in IDLE:
+            return
+        if 0 < self._ranks_of < view.generation:
+            for each in self._detectors:
+                each.reset(anew=True)
+        self._ranks_of = view.generation
 
     def _is_told_late(self, report: Report) -> bool:
         """Whether it is of ranks that were started again since, and the rule had a finding of them already.
