@@ -173,7 +173,7 @@ def _section(sections: Fields, name: str) -> object:
 
 def _check_recovery(parts: dict[str, Any]) -> None:
     read = recovery.parse(parts, _SOURCE)
-    pointless = [*recovery.without_a_rung(read), *recovery.never_find(parts, read)]
+    pointless = [*recovery.without_a_rung(parts, read), *recovery.never_find(parts, read)]
     if pointless:
         raise ElasticError("\n".join(pointless))
 

@@ -16,6 +16,8 @@ from hpctools.submit import policy_file
 from hpctools.submit.policy_file import parse_policy, read_policy
 
 NOTHING = "p.yaml: holds no policy; write elasticPolicy: and under it minReplicas: and maxReplicas:"
+NOT_KNOWN = "it is not always known who keeps the others waiting"
+SILENCE = "nobody is to blame for a line that does not come"
 WHOLE = """\
 elasticPolicy:
   minReplicas: 2
@@ -51,6 +53,11 @@ def test_a_whole_file_in_hyperpods_words():
     assert found.checkpoint == {"keep": 3}
     assert found.preload == ("torchvision", "my_models.large")
     assert found.place("elasticPolicy.gracefulShutdownTimeoutInSeconds") == "p.yaml line 5"
+
+
+def test_what_would_only_be_written_down_needs_no_rung_for_everybody():
+    rules = "metrics:\n  hang: {do: [restartProcess]}\n"
+    assert parse_policy(rules, "p.yaml").recovery["metrics"] == {"hang": {"do": ["restartProcess"]}}
 
 
 def test_what_is_not_said_is_left_to_the_defaults_and_to_the_command_line():
@@ -217,11 +224,30 @@ def test_sizes(policy, sizes):
             "    - {name: b, metric: grad_norm, metricThreshold: 1, operator: gt, do: [replaceNode]}\n",
             [
                 f"p.yaml line {line}: metrics.{rule}.do: nobody is to blame for {what} one for "
-                f"all workers, and {rungs} done to who is; add rollBack, restartAll or fail"
+                f"all workers, and {rungs} done to who is to blame; add rollBack, restartAll or fail"
                 for line, rule, what, rungs in (
                     (3, "nonFinite", "the loss and grad_norm, which are", "restartProcess is"),
                     (5, "lossSpike", "the loss, which is", "replaceNode, excludeNode are"),
                     (8, "rules[1]", "grad_norm, which is", "replaceNode is"),
+                )
+            ],
+        ),
+        (
+            "runPolicy:\n  mode: enforce\n  logMonitoringConfiguration:\n"
+            "    - {name: a, logPattern: a, expectedStartCutOffInSeconds: 9, do: [restartProcess]}\n"
+            "metrics:\n  stalledStep: {do: [restartProcess, replaceNode]}\n  hang: {do: [restartProcess]}\n"
+            "logMonitoringConfiguration:\n"
+            "  - {name: b, logPattern: b, faultOnMatch: true, do: [replaceNode]}\n"
+            "  - {name: c, logPattern: c, expectedRecurringFrequencyInSeconds: 9, faultOnMatch: true, "
+            "do: [replaceNode]}\n",
+            [
+                f"p.yaml line {line}: {rule}.do: {why}, and {rungs} done to who is to blame; add rollBack, "
+                "restartAll or fail"
+                for line, rule, why, rungs in (
+                    (6, "metrics.stalledStep", NOT_KNOWN, "restartProcess, replaceNode are"),
+                    (7, "metrics.hang", NOT_KNOWN, "restartProcess is"),
+                    (10, "logMonitoringConfiguration[1]", SILENCE, "replaceNode is"),
+                    (4, "runPolicy.logMonitoringConfiguration[0]", SILENCE, "restartProcess is"),
                 )
             ],
         ),

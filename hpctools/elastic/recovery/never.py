@@ -30,10 +30,7 @@ def _unset(metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _log_rules(values: Mapping[str, Any], recovery: Recovery) -> Iterator[str]:
-    """In the order of `parse`: those of runPolicy last."""
-    places = [*_places(values, "")]
-    places += _places(values.get("runPolicy") or {}, "runPolicy.")
-    for place, rule in zip(places, recovery.logs, strict=True):
+    for place, rule in zip(places_of_logs(values), recovery.logs, strict=True):
         for name, pattern in (("logPattern", rule.pattern), ("stopPattern", rule.stop_pattern or "")):
             if pattern.endswith("\n") and not re.compile(pattern).flags & re.VERBOSE:
                 yield (
@@ -45,6 +42,11 @@ def _log_rules(values: Mapping[str, Any], recovery: Recovery) -> Iterator[str]:
                 f"{place}: nothing that is printed would be a finding; give faultOnMatch: true, "
                 "expectedStartCutOffInSeconds, expectedRecurringFrequencyInSeconds, or capture a number"
             )
+
+
+def places_of_logs(values: Mapping[str, Any]) -> list[str]:
+    """Where each log rule of a policy stands, in the order of `parse`: those of runPolicy last."""
+    return [*_places(values, ""), *_places(values.get("runPolicy") or {}, "runPolicy.")]
 
 
 def _places(values: Mapping[str, Any], path: str) -> Iterator[str]:
