@@ -204,7 +204,7 @@ class RecoveryWatcher:
                 break  # one thing at a time; what is still wrong afterwards will be found again
             if not self._settings.enforce and self._is_repeated(now, finding):
                 continue
-            if self._has_to_stay(now, finding):
+            if _waits_for_its_agent(finding) or self._has_to_stay(now, finding):
                 continue
             decision = self._ladder.decide(now, finding)
             if decision is None:
@@ -262,6 +262,15 @@ class RecoveryWatcher:
             return True
         self._told[key] = now
         return False
+
+
+def _waits_for_its_agent(finding: Finding) -> bool:
+    """Whether only its node could be dealt with, which is not known while its agent is not here.
+
+    That is found again. Nothing could be done now, so the run would fail.
+    """
+    told_again = finding.cause in ("slowRank", "metric") and finding.worker != ""
+    return told_again and not finding.node and not set(finding.do).difference(OF_A_NODE)
 
 
 def _with_it(finding: Finding, action: Action) -> list[Action]:

@@ -84,6 +84,23 @@ def test_nothing_is_done_or_counted_and_it_is_said_once_for_each_size(folder: Ru
     assert (type(action), action.node, action.exclude) == (ReplaceNode, "n1", False), "its first rung is left"
 
 
+@pytest.mark.parametrize("cause", ["slowRank", "metric"])
+def test_a_node_that_is_not_known_while_its_agent_is_not_here_is_waited_for(
+    tmp_path: Path, cause: str
+) -> None:
+    """Only a node could be replaced, and the run would have failed."""
+    rule = {"name": "slow", "metric": "shard_seconds", "metricThreshold": 2, "operator": "gt"}
+    rules = {"slowRank": {"metricEvaluationDataPoints": 1}, "metric": [{**rule, "do": DEFAULTS}]}
+    metrics = {"rules" if cause == "metric" else cause: rules[cause]}
+    spec = replace(SPEC, recovery={"metrics": metrics, "runPolicy": {"mode": "enforce"}})
+    (watcher,) = watchers_of(spec, RunFolder.create(tmp_path / "run", spec), 0.0)
+    for step, node in ((1, ""), (2, ""), (3, "n1")):
+        for worker, place, seconds in (("w0", "n0", 1.0), ("w1", node, 3.0)):
+            times = {"shard_seconds": seconds, "sample_seconds": seconds}
+            found = watcher.heard(float(step), Report("metric", worker, place, step, times))
+        assert [type(each) for each in found] == [ReplaceNode] * bool(node)
+
+
 def test_a_restart_that_was_asked_for_is_done_and_counts(folder: RunFolder) -> None:
     run = Slow(folder, ["restartProcess", "replaceNode"])
     assert [type(each) for each in run.goes_on(10)] == [RestartWorker]
