@@ -209,13 +209,16 @@ class NodeRanks:
             self._end(float(message["seconds"]))
 
     def _end(self, seconds: float) -> None:
+        """Once; what was given time before keeps it, unless there is none any more."""
         if self._ranks is not None and not self._ranks.ending:
             self._spawn(self._ranks.end(seconds))
+        elif seconds <= 0:
+            self._kill()
 
     def _kill(self) -> None:
         """An end that was ordered with more time than there is now."""
         for rank in self._ranks.alive if self._ranks is not None else ():
-            rank.signal(signal.SIGKILL)
+            rank.kill()
 
     def _on_end(self, ranks: Ranks, rank: Ended) -> None:
         generation = ranks.begin.generation

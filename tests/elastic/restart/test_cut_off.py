@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from test_wrapped_ranks import OWN_GROUP, SAVES, Wrapped
 
 from hpctools.elastic.agent_line import AgentLine
 from hpctools.elastic.folder import RunFolder, RunStatus
@@ -57,3 +59,28 @@ def test_ranks_end_when_a_later_generation_is_published_and_nobody_tells_them(
         return was_ended
 
     assert asyncio.run(run()) == is_ended
+
+
+@pytest.mark.parametrize(("script", "wrapped"), [(SAVES, False), (SAVES, True), (OWN_GROUP + SAVES, True)])
+@pytest.mark.parametrize(
+    "order", [{"do": "passed", "generation": 4}, {"do": "end", "generation": 3, "seconds": 0.0}]
+)
+def test_ranks_that_have_a_minute_to_save_end_when_others_have_begun_without_them(
+    order: dict[str, Any], wrapped: bool, script: str, tmp_path: Path
+) -> None:
+    """The minute was given for a change in which they were to take part."""
+    made = Wrapped(tmp_path, script, wrapped=wrapped)
+
+    async def run() -> None:
+        await made.begin()
+        made.end(60.0)
+        held: list[int] = []
+        await until(lambda: made.hold(held))
+        made.node.obey(order)
+        await until(lambda: bool(made.ended))
+        os.close(held.pop())
+        await made.node.stop(0.0)
+
+    asyncio.run(run())
+    assert not (tmp_path / "saved").exists()
+    assert made.left() == []

@@ -95,8 +95,16 @@ class Wrapped:
 
     def let_save(self) -> bool:
         """Whether its handler waits; then it goes on."""
+        held: list[int] = []
+        if self.hold(held):
+            os.close(held.pop())
+            return True
+        return False
+
+    def hold(self, held: list[int]) -> bool:
+        """Whether its handler waits; it goes on when what is put into the list is closed."""
         try:
-            os.close(os.open(self.folder / "pipe", os.O_WRONLY | os.O_NONBLOCK))
+            held.append(os.open(self.folder / "pipe", os.O_WRONLY | os.O_NONBLOCK))
         except OSError:
             return False
         return True
