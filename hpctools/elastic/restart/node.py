@@ -18,7 +18,7 @@ from hpctools.elastic.restart.output import Output
 from hpctools.elastic.restart.ranks import Ended, Ranks
 
 COUNT_SECONDS = 0.2
-FROZEN_SECONDS = 2.0
+FROZEN_LOOKS = 10  # in a row: a job that is suspended as a whole, its agent too, stops and wakes in pieces
 TERM_NEWS_SECONDS = 0.3
 
 
@@ -38,7 +38,7 @@ class NodeRanks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._news: asyncio.Future[None] | None = None
-        self._frozen: dict[int, float] = {}
+        self._frozen: dict[int, int] = {}  # looks, by place on the node
         self._watching = False
 
     @property
@@ -273,11 +273,11 @@ class NodeRanks:
         self._say_to("ranks", of="ended", generation=generation, **end, **how)
 
     def _end_frozen(self, ranks: Ranks) -> None:
-        now = asyncio.get_running_loop().time()
+        """Looks are counted, not time, so that no rank is ended for what stopped the agent as well."""
         frozen = {rank.local: rank for rank in ranks.frozen()}
-        self._frozen = {local: self._frozen.get(local, now) for local in frozen}
-        for local, since in self._frozen.items():
-            if now - since > FROZEN_SECONDS:
+        self._frozen = {local: self._frozen.get(local, 0) + 1 for local in frozen}
+        for local, looks in self._frozen.items():
+            if looks > FROZEN_LOOKS:
                 frozen[local].signal(signal.SIGKILL)
 
     def _remove(self) -> None:
