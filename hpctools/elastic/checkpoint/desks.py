@@ -144,9 +144,15 @@ class RunDesk:
 
 
 def _share_storage(folder: RunFolder, place: str) -> bool:
-    """Whether a place is on the run folder's own file system."""
+    """Whether a place is on the run folder's own file system; False also where that cannot be seen now.
+
+    What is wrong with the place is told by whoever reads it, who tries for longer.
+    """
     if place.startswith(S3):
         return False
     path = Path(place).expanduser().absolute()
-    existing = next(each for each in (path, *path.parents) if each.exists())
-    return existing.stat().st_dev == folder.path.stat().st_dev
+    try:
+        existing = next(each for each in (path, *path.parents) if each.exists())
+        return existing.stat().st_dev == folder.path.stat().st_dev
+    except OSError:
+        return False

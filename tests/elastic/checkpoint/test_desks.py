@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -133,6 +135,27 @@ def test_another_file_system_is_reached_without_the_run_s_folder(
     desk = desk_of(folder, place)
     broken(folder)
     with pytest.raises(ElasticError, match="cannot be read"):
+        desk.fence(OURS)
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+def test_a_place_that_cannot_be_looked_at_is_taken_for_one_elsewhere(
+    folder: RunFolder, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads it tries for some seconds, and says what to do; the desk is made before."""
+    place, stat = folder.path / "mine" / "checkpoints", Path.stat
+
+    def failing(path: Path, **options: Any) -> os.stat_result:
+        if path == place:
+            raise OSError(number, os.strerror(number), str(path))
+        return stat(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", failing)
+        desk = desk_of(folder, str(place))
+    assert desk.fence(OURS) is None
+    broken(folder)
+    with pytest.raises(ElasticError, match="cannot be read: others may have gone on without us"):
         desk.fence(OURS)
 
 
