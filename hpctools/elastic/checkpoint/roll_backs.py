@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from hpctools.elastic.checkpoint.beside import NoThread, started
 from hpctools.elastic.checkpoint.store import Abandoned, Store, abandon
 from hpctools.errors import ElasticError
 
@@ -33,25 +34,33 @@ class RollBacks:
         """
         self._due.append(roll_back)
         if is_ours:
-            thread = threading.Thread(target=self._note_first, name="elastic-roll-back", daemon=True)
-            thread.start()
-            thread.join(NOTE_SECONDS)
-            if thread.is_alive():
-                self._warn(
-                    "checkpoints of what was rolled back are not marked so yet: storage has not answered in "
-                    f"{NOTE_SECONDS:g} s; the training goes on, and nothing is saved before they are"
-                )
+            try:
+                self._note_within(NOTE_SECONDS)
+            except NoThread as error:
+                self._tell(error)
 
     def note_rest(self) -> None:
         """Note what is not noted yet, before we save; from any thread."""
         self._noted()
 
+    def _note_within(self, seconds: float) -> None:
+        thread = started(self._note_first, "elastic-roll-back")
+        thread.join(seconds)
+        if thread.is_alive():
+            self._warn(
+                "checkpoints of what was rolled back are not marked so yet: storage has not answered in "
+                f"{seconds:g} s; the training goes on, and nothing is saved before they are"
+            )
+
     def _note_first(self) -> None:
         if (error := self._noted()) is not None:
-            self._warn(
-                f"checkpoints of what was rolled back cannot be marked so: {error}; it is tried again with "
-                "the next save"
-            )
+            self._tell(error)
+
+    def _tell(self, error: ElasticError) -> None:
+        self._warn(
+            f"checkpoints of what was rolled back cannot be marked so: {error}; it is tried again with "
+            "the next save"
+        )
 
     def _noted(self) -> ElasticError | None:
         with self._lock:

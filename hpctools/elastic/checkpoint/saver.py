@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
+from hpctools.elastic.checkpoint.beside import NoThread, started
 from hpctools.elastic.checkpoint.copies import HostCopy
 from hpctools.elastic.checkpoint.folder_store import remedy
 from hpctools.elastic.checkpoint.manifest import Manifest
@@ -115,8 +117,8 @@ class Saver:
     ) -> None:
         """Copy the state, which takes the training's time, and write the copy in a thread of ours.
 
-        A state that cannot be copied, for want of memory for example, or not be read back, is not saved; told
-        as all failures.
+        A state that cannot be copied, for want of memory for example, or not be read back, or for which there
+        is no thread, is not saved; told as all failures.
 
         Args:
             state: the living one; may change as soon as this returns.
@@ -130,10 +132,10 @@ class Saver:
             return
         job = replace(job, held_s=time.monotonic() - job.begun)
         self._cancelled = False
-        self._thread = threading.Thread(
-            target=self._write, args=(job,), name=f"elastic-checkpoint-{step}", daemon=True
-        )
-        self._thread.start()
+        try:
+            self._thread = started(partial(self._write, job), f"elastic-checkpoint-{step}")
+        except NoThread as error:
+            self._failed(job, error)
 
     def wait(self, seconds: float) -> bool:
         """Wait for what is being written; False: it takes longer than that."""

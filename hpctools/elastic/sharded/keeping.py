@@ -13,8 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from hpctools.elastic.checkpoint.beside import NoThread, started
 from hpctools.elastic.checkpoint.keeper import Desk, Order, difference
 from hpctools.elastic.checkpoint.measure import Saved, SavesTold
 from hpctools.elastic.checkpoint.place import check_expected, nothing_whole, sources
@@ -111,13 +113,11 @@ class ShardKeeper:
     def leave(self) -> None:
         """Our node is wanted: what is being written gets the time that rank 0 waits for it."""
         self.hurry()
-        if self._writer is not None:
-            self._writer.join(max(0.0, self._give_up_at - time.monotonic()))
+        self._wait(max(0.0, self._give_up_at - time.monotonic()))
 
     def close(self) -> None:
         """The training is complete: so will be what is being written, which a slow node may do for long."""
-        if self._writer is not None:
-            self._writer.join(MOST_SECONDS)
+        self._wait(MOST_SECONDS)
 
     # For the sum: whether to save
 
@@ -180,8 +180,7 @@ class ShardKeeper:
                 then would lose what is there), or what the training should begin from holds nothing of use.
         """
         self._found, self._looked = None, True
-        if self._writer is not None:  # what it completes may be newer, and have what we choose removed
-            self._writer.join(LOST_SECONDS + TAIL_SECONDS)
+        self._wait(LOST_SECONDS + TAIL_SECONDS)  # it may add what is newer, and remove what we choose
         found = choosing.newest_whole(self._places(), self.limit, self._warn, patiently=patiently)
         if self.limit is None:  # what a roll back does not find is told otherwise
             source = self._settings.resume_from
@@ -228,8 +227,7 @@ class ShardKeeper:
     # Writing
 
     def _save(self, living: PartSet) -> None:
-        if self._writer is not None:
-            self._writer.join(TAIL_SECONDS)
+        self._wait(TAIL_SECONDS)
         if self._is_busy:  # our part will be missing, so that rank 0 gives this one up, and tries again
             return
         begun, moment = time.monotonic(), self._moment(self._desk.origin)
@@ -244,15 +242,13 @@ class ShardKeeper:
             return
         self._begun, self._known_step, self._give_up_at = begun, moment.step, math.inf
         self._saved_step = None  # may be this one, of before a roll back
-        self._writer = threading.Thread(
-            target=self._write,
-            args=(moment, copied, begun, time.monotonic() - begun, order),
-            name=f"elastic-shards-{moment.step}",
-            daemon=True,
-        )
-        self._writer.start()
+        write = partial(self._write, moment, copied, begun, time.monotonic() - begun, order)
+        try:
+            self._writer = started(write, f"elastic-shards-{moment.step}")
+        except NoThread as error:
+            self._failed(moment, order, error)
         if order is not None and order.urgent:
-            self._writer.join(order.seconds)
+            self._wait(order.seconds)
             if self._saved_step != moment.step:
                 self._tell_unsaved(moment.step, order)
 
@@ -388,6 +384,10 @@ class ShardKeeper:
             self._warn(message)
         else:
             print(f"elastic: {message}", file=sys.stderr, flush=True)
+
+    def _wait(self, seconds: float) -> None:
+        if self._writer is not None:
+            self._writer.join(seconds)
 
     @property
     def _is_busy(self) -> bool:
