@@ -99,7 +99,7 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._cancelled = False
         self._failures = 0
-        self._told_left = False
+        self._told_left = self._told_stay = False
         self._next_try = 0.0
         self.saved_step: int | None = None
 
@@ -227,8 +227,11 @@ class Saver:
     def _prune(self, step: int) -> None:
         try:
             prune(self._store, self._keep, step)
+            self._told_stay = False
         except ElasticError as error:
-            self._reports.warn(f"old checkpoints stay: {error}")
+            if not self._told_stay:
+                self._told_stay = True
+                self._reports.warn(f"old checkpoints stay: {error}")
 
 
 def uncopied(error: Exception) -> ElasticError:
