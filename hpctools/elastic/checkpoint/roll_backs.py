@@ -40,8 +40,17 @@ class RollBacks:
                 self._tell(error)
 
     def note_rest(self) -> None:
-        """Note what is not noted yet, before we save; from any thread."""
-        self._noted()
+        """Note what is not noted yet, before we save; from any thread.
+
+        Raises:
+            ElasticError: it cannot be noted now, so nothing may be committed: what was given up is of later
+                steps, and would be gone on from.
+        """
+        if (error := self._noted()) is not None:
+            raise ElasticError(
+                f"checkpoints of what was rolled back cannot be marked so before it: {error.message}",
+                error.remedy,
+            )
 
     def _note_within(self, seconds: float) -> None:
         thread = started(self._note_first, "elastic-roll-back")
@@ -59,7 +68,7 @@ class RollBacks:
     def _tell(self, error: ElasticError) -> None:
         self._warn(
             f"checkpoints of what was rolled back cannot be marked so: {error}; it is tried again with "
-            "the next save"
+            "the next save, which is not committed before"
         )
 
     def _noted(self) -> ElasticError | None:

@@ -62,7 +62,8 @@ class Reports:
         saved: a checkpoint was committed.
         warn: a line for the user.
         failed: a state was not saved: its step, for what reason it should have been, and what went wrong.
-        fence: why we may not commit any more; None: we may.
+        fence: why we may not commit any more; None: we may. An ElasticError that it raises, since that cannot
+            be known at present, or we may not yet, is a failure: it is tried again later.
     """
 
     saved: Callable[[Saved], None]

@@ -272,8 +272,7 @@ class ShardKeeper:
                 self._add(stage, moment, copied)
                 if moment.rank == 0:
                     where, size = self._commit(stage, moment, copied, time.monotonic() - begun)
-                    seconds = time.monotonic() - begun
-                    generation = moment.origin.generation
+                    seconds, generation = time.monotonic() - begun, moment.origin.generation
                     self._on_saved(
                         Saved(moment.step, seconds, held, size, where, why, moment.rounds, number, generation)
                     )
@@ -297,10 +296,10 @@ class ShardKeeper:
         """Note roll backs; remove what killed writers have left, which may be all the room there is."""
         if rank != 0:
             return
-        self._roll_backs.note_rest()
-        if self._attempts.has_failed:
-            with contextlib.suppress(ElasticError, OSError):  # what it is the save itself says
+        with contextlib.suppress(ElasticError, OSError):  # what it is the save itself says
+            if self._attempts.has_failed:
                 self._store.clean("")
+            self._roll_backs.note_rest()
 
     def _on_saved(self, saved: Saved) -> None:
         self._saved_step = saved.step
@@ -335,6 +334,7 @@ class ShardKeeper:
         while True:
             self._check_in_office(stage, moment.origin)
             try:
+                self._roll_backs.note_rest()
                 parts = parts or whole.describe(
                     self._store, stage, moment.world, copied.plain or {}, self._not_for_torch
                 )

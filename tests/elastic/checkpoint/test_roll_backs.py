@@ -23,6 +23,7 @@ from hpctools.elastic.checkpoint.keeper import Order
 from hpctools.elastic.checkpoint.saver import Origin
 from hpctools.elastic.checkpoint.settings import Checkpoint
 from hpctools.elastic.checkpoint.store import Abandoned, abandoned
+from hpctools.elastic.sharded import keeping
 from hpctools.errors import ElasticError
 
 AFTER = Origin(RUN.run, RUN.term, RUN.generation + 1)
@@ -166,3 +167,56 @@ def test_of_a_sharded_model_who_becomes_rank_0_notes_it_too(tmp_path: Path) -> N
     other.desk.saves = True
     other.save_after(6)
     assert RankOfOne(str(tmp_path)).keeper.newest() == 6
+
+
+NOT_BEFORE = "checkpoints of what was rolled back cannot be marked so before it: cannot write"
+
+
+def test_nothing_is_committed_before_it_is_noted_and_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever lost all state then would go on from what was given up, beside what was saved since."""
+    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4))
+    for step in (4, 8):
+        training.go_to(step)
+        training.saved()
+    training.keeper.roll_back(5, 9)
+    training.desk.origin = AFTER
+    with full(monkeypatch):
+        training.keeper.settled(4)
+        training.go_to(6, 8)
+        assert training.saved() == [4, 8]
+        training.desk.order = Order("node is drained", number="2.7")
+        training.go_to(9)
+        assert training.saved() == [4, 8]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["step-000000004", "step-000000008"]
+    assert [each["step"] for each in training.desk.of("save_failed")] == [8, 9]
+    assert all(NOT_BEFORE in each["reason"] for each in training.desk.of("save_failed"))
+    assert [each["order"] for each in training.desk.of("unsaved")] == ["2.7"]
+    training.keeper._saver._next_try = 0.0
+    training.go_to(10)
+    assert training.saved() == [4, 8, 10]
+    assert read(tmp_path) == (10, [])
+
+
+def test_of_a_sharded_model_nothing_is_committed_before_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "COMMIT_SECONDS", 0.0)
+    rank: Any = RankOfOne(str(tmp_path))
+    for step in (4, 8):
+        rank.save_after(step)
+    rank.keeper.limit = 5
+    rank.keeper.rolled_back(4)
+    rank.desk.origin = AFTER
+    with full(monkeypatch):
+        rank.desk.order = Order("node is drained")
+        rank.go_to(6)
+    (failed,) = rank.desk.of("save_failed")
+    assert NOT_BEFORE in failed["reason"]
+    assert [each["step"] for each in rank.desk.of("unsaved")] == [6]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["step-000000004", "step-000000008"], "what others have written goes with it"
+    rank.save_after(7)
+    assert RankOfOne(str(tmp_path)).keeper.newest() == 7
