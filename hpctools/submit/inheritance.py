@@ -28,8 +28,8 @@ _REFUSED = {
     "comment": "the run's jobs are found by their comment; put your words into --wckey or --job-name",
     "external": "an elastic run needs a script or a command",
     "input": "each worker is started with no input; read the file in the program",
-    "requeue": "remove it: the run replaces lost replica jobs by itself",
-    "signal": "leave it out: before it ends or loses a node the run saves by itself, and a script that asks "
+    "requeue": "the run replaces lost replica jobs by itself",
+    "signal": "before it ends or loses a node the run saves by itself, and a script that asks "
     "elastic_event_detected() is told",
     "test-only": "use --dry-run, or --test-only with --nodes MIN",
     "wait": "follow the run with: hp-status --watch RUN",
@@ -87,17 +87,25 @@ def check_options(intent: Intent) -> None:
             # sbatch would take it for the baseline job, too.
             raise SubmitError(
                 f"{option.place}: --array from the environment is not for an elastic run",
-                f"unset {option.place[1:]} and give --array",
+                f"{_away(option)} and give --array",
             )
         if option.name in _REFUSED and not _reads_nothing(option):
             raise SubmitError(
-                f"{option.place}: --{option.name} is not for an elastic run", _REFUSED[option.name]
+                f"{option.place}: --{option.name} is not for an elastic run",
+                f"{_away(option)}; {_REFUSED[option.name]}",
             )
 
 
 def _reads_nothing(option: Option) -> bool:
     """Whether it is an `--input` that asks for what workers have anyway."""
     return option.name == "input" and (option.value or "").lower() in ("/dev/null", "none")
+
+
+def _away(option: Option) -> str:
+    """How an option goes, which another word beside it does not take away."""
+    if _from_variable(option):
+        return f"unset {option.place[1:]}"
+    return "leave it out" if option.place == Option.place else "take it out there"
 
 
 def workers_per_node(intent: Intent) -> int:

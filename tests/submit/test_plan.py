@@ -214,16 +214,16 @@ def test_wrap_is_run_by_a_shell(tmp_path):
     [
         (
             ["-n", "8", "--", "x"],
-            "command line: --ntasks is not for an elastic run; say how many workers each",
+            "command line: --ntasks is not for an elastic run; leave it out; say how many workers each",
         ),
-        (["--gpus=8", "--", "x"], "--gpus is not for an elastic run; say how many GPUs each node gives"),
+        (["--gpus=8", "--", "x"], "an elastic run; leave it out; say how many GPUs each node gives"),
         (
             ["--wait", "--", "x"],
-            "--wait is not for an elastic run; follow the run with: hp-status --watch RUN",
+            "--wait is not for an elastic run; leave it out; follow the run with: hp-status --watch RUN",
         ),
         (
             ["--signal=B:USR1@60", "--", "x"],
-            "--signal is not for an elastic run; leave it out: before it ends",
+            "--signal is not for an elastic run; leave it out; before it ends",
         ),
         (
             ["-i", "in.txt", "--", "x"],
@@ -265,6 +265,22 @@ def test_a_per_job_total_in_the_script_is_refused_with_its_line(tmp_path):
 def test_a_per_job_total_in_the_environment_is_refused_with_its_variable(tmp_path):
     with pytest.raises(SubmitError, match=r"^\$SBATCH_GPUS: --gpus is not for an elastic run"):
         plan(tmp_path, ["-N1:2", "--", "x"], SBATCH_GPUS="4")
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "remedy"),
+    [
+        ("-N2:4 -n 8", {}, "take it out there; say how many workers each node runs"),
+        ("-N2:4 --requeue", {}, "take it out there; the run replaces lost replica jobs by itself"),
+        ("-N2:4", {"SBATCH_GPUS": "4"}, "unset SBATCH_GPUS; say how many GPUs each node gives"),
+        ("-N2:4", {"SLURM_CLUSTERS": "here"}, "unset SLURM_CLUSTERS; submit on a login node"),
+    ],
+)
+def test_another_word_does_not_take_a_refused_one_away(tmp_path, line, variables, remedy):
+    better = ["--ntasks-per-node=2", "--gpus-per-node=2", "job.sh"]
+    with pytest.raises(SubmitError) as caught:
+        plan(tmp_path, better, f"#!/bin/sh\n#SBATCH {line}\n", **variables)
+    assert f"is not for an elastic run; {remedy}" in str(caught.value)
 
 
 def test_a_launcher_in_the_script_is_refused_with_its_line(tmp_path):
