@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
@@ -94,6 +97,21 @@ def check_options(intent: Intent) -> None:
                 f"{option.place}: --{option.name} is not for an elastic run",
                 f"{_away(option)}; {_REFUSED[option.name]}",
             )
+    _check_excluded(intent)
+
+
+def _check_excluded(intent: Intent) -> None:
+    """What has a slash sbatch takes for a file of names (verify_node_list in src/common/proc_args.c).
+
+    Later jobs are submitted in another folder, and with names of lost nodes behind it, it is no file.
+    """
+    given = [option for option in intent.all_options if option.name == "exclude"]
+    file = given[-1].value or "" if given else ""
+    if "/" in file:
+        raise SubmitError(
+            f"{given[-1].place}: --exclude={file} names a file, which a run's later jobs do not find",
+            f"give the names, on the command line: --exclude=$(paste -sd, {shlex.quote(file)})",
+        )
 
 
 def _reads_nothing(option: Option) -> bool:
@@ -184,8 +202,9 @@ def next_baseline_options(
         workdir: absolute folder in which the job starts.
     """
     left_out = (*_NEITHER, *_ONLY_THE_FIRST, "chdir", "export")
+    given = [option for option in _as_words(intent.all_options) if option.name not in left_out]
     return (
-        *(option.word for option in _as_words(intent.all_options) if option.name not in left_out),
+        *(_from_anywhere(option, intent.cwd).word for option in given),
         f"--nodes={nodes.minimum}",
         f"--chdir={workdir}",
         # The environment of the step that submits it, which is one of the run's.
@@ -193,6 +212,11 @@ def next_baseline_options(
         *_always(name, comment),
         _APPEND,
     )
+
+
+def _from_anywhere(option: Option, cwd: Path) -> Option:
+    """The same for an sbatch in another folder: of what replaces a baseline, it reads this file only."""
+    return replace(option, value=str(cwd / option.value)) if option.name == "bbf" and option.value else option
 
 
 def replica_options(

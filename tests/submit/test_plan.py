@@ -283,6 +283,23 @@ def test_another_word_does_not_take_a_refused_one_away(tmp_path, line, variables
     assert f"is not for an elastic run; {remedy}" in str(caught.value)
 
 
+def test_nodes_to_exclude_are_named_as_no_later_job_finds_a_file_of_them(tmp_path):
+    script = "#!/bin/sh\n#SBATCH -N2:4 --exclude='./bad nodes.txt'\n"
+    with pytest.raises(SubmitError) as caught:
+        plan(tmp_path, ["job.sh"], script)
+    said = str(caught.value)
+    assert said.startswith("job.sh line 2: --exclude=./bad nodes.txt names a file, ")
+    assert said.endswith("--exclude=$(paste -sd, './bad nodes.txt')")
+    assert "--exclude=n1,n2" in plan(tmp_path, ["-x", "n1,n2", "job.sh"], script).spec.replica_options
+
+
+@pytest.mark.parametrize(("given", "later"), [("a.bb", "/home/nlp1/project/a.bb"), ("/b/a.bb", "/b/a.bb")])
+def test_a_file_of_burst_buffers_is_found_from_the_folder_of_any_later_submission(tmp_path, given, later):
+    submission = plan(tmp_path, ["-N2:4", "--bbf", given, "--", "x"])
+    assert f"--bbf={given}" in submission.options
+    assert f"--bbf={later}" in submission.spec.baseline_options
+
+
 def test_a_launcher_in_the_script_is_refused_with_its_line(tmp_path):
     with pytest.raises(SubmitError, match=r"^job.sh line 4: srun starts processes itself"):
         plan(tmp_path, ["job.sh"], "#!/bin/sh\n#SBATCH -N2:4\n\nsrun python train.py\n")
