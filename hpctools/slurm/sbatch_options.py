@@ -93,6 +93,10 @@ def _table() -> tuple[dict[str, Arity], dict[str, str]]:
 ARITIES, SHORT_NAMES = _table()
 
 
+_MOST_OTHER_LINES = 100
+"""So many lines that are no comments may stand before an option of PBS or LSF."""
+
+
 @dataclass(frozen=True)
 class Option:
     """One option as somebody gave it.
@@ -255,6 +259,21 @@ def read_directives(script: str, name: str) -> tuple[CommandLine, ...]:
         elif line.strip() and not line.lstrip().startswith("#"):
             break
     return tuple(lines)
+
+
+def foreign_directive(script: str) -> int | None:
+    """The first line, from 1, with options of PBS or LSF, which sbatch takes without `--ignore-pbs`; or None.
+
+    Source: `xlate_batch_script` in src/sbatch/xlate.c, which looks past commands, too.
+    """
+    others = 0
+    for number, line in enumerate(script.split("\n"), start=1):
+        if line.startswith(("#PBS", "#BSUB")):
+            return number
+        others += not line.startswith("#")
+        if others > _MOST_OTHER_LINES:
+            break
+    return None
 
 
 def _read_directive(text: str, place: str) -> CommandLine:

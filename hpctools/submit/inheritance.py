@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpctools.elastic_qos import ELASTIC_QOS
 from hpctools.errors import SubmitError
-from hpctools.slurm.sbatch_options import ARITIES, Option
+from hpctools.slurm.sbatch_options import ARITIES, Option, foreign_directive
 from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 
@@ -85,6 +85,7 @@ def check_options(intent: Intent) -> None:
                 "is no option",
                 "write the value as --option=value",
             )
+    _check_foreign(intent)
     for option in intent.all_options:
         if option.name == "array" and _from_variable(option):
             # sbatch would take it for the baseline job, too.
@@ -117,6 +118,17 @@ def _check_excluded(intent: Intent) -> None:
 def _reads_nothing(option: Option) -> bool:
     """Whether it is an `--input` that asks for what workers have anyway."""
     return option.name == "input" and (option.value or "").lower() in ("/dev/null", "none")
+
+
+def _check_foreign(intent: Intent) -> None:
+    """Options of PBS and LSF, which sbatch would take and no job of the run would get."""
+    line = foreign_directive(intent.script.text) if intent.script else None
+    if line is not None and intent.effective("ignore-pbs") is None:
+        name = intent.script.name if intent.script else ""
+        raise SubmitError(
+            f"{name} line {line}: options of PBS or LSF are not for an elastic run",
+            "write them as #SBATCH lines, or have them ignored: --ignore-pbs",
+        )
 
 
 def _away(option: Option) -> str:

@@ -19,6 +19,7 @@ from hpctools.slurm.sbatch_options import (
     Option,
     complete,
     directive,
+    foreign_directive,
     read_command_line,
     read_directives,
     read_environment,
@@ -108,6 +109,20 @@ def test_directives_are_read_up_to_the_first_command():
         Option("comment", 'a "b" #c', "job.sh line 5"),
         Option("job-name", "x y", "job.sh line 5"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("#!/bin/sh\n#SBATCH -N1\n#PBS -l walltime=10:00\n", 3),
+        ("#!/bin/sh\nhostname\n#BSUB -q gpu\n#PBS -A nlp\n", 3),
+        ("#!/bin/sh\n" + 100 * "x\n" + "#PBS -q gpu\n", 102),
+        ("#!/bin/sh\n" + 101 * "x\n" + "#PBS -q gpu\n", None),
+        ("#!/bin/sh\n #PBS -q gpu\n# PBS -q gpu\n##BSUB -q gpu\n", None),
+    ],
+)
+def test_options_of_other_systems_are_seen_where_sbatch_sees_them(script, line):
+    assert foreign_directive(script) == line
 
 
 def test_a_hetjob_line_marks_a_heterogeneous_job():

@@ -300,6 +300,19 @@ def test_a_file_of_burst_buffers_is_found_from_the_folder_of_any_later_submissio
     assert f"--bbf={later}" in submission.spec.baseline_options
 
 
+def test_options_of_other_batch_systems_are_not_dropped_without_a_word(tmp_path):
+    script = "#!/bin/sh\n#SBATCH -N2:4\n#PBS -A nlp\npython train.py\n"
+    with pytest.raises(SubmitError) as caught:
+        plan(tmp_path, ["job.sh"], script)
+    assert str(caught.value) == (
+        "job.sh line 3: options of PBS or LSF are not for an elastic run; "
+        "write them as #SBATCH lines, or have them ignored: --ignore-pbs"
+    )
+    assert "--ignore-pbs" in plan(tmp_path, ["--ignore-pbs", "job.sh"], script).options
+    plan(tmp_path, ["job.sh"], script, SBATCH_IGNORE_PBS="")
+    plan(tmp_path, ["job.sh"], script.replace("N2:4", "N2:4 --ignore-pbs"))
+
+
 def test_a_launcher_in_the_script_is_refused_with_its_line(tmp_path):
     with pytest.raises(SubmitError, match=r"^job.sh line 4: srun starts processes itself"):
         plan(tmp_path, ["job.sh"], "#!/bin/sh\n#SBATCH -N2:4\n\nsrun python train.py\n")
