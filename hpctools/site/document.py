@@ -1,8 +1,8 @@
 """YAML text to plain data, with the line of everything in it.
 
 The scalars follow YAML 1.2's core schema, not PyYAML's 1.1: `12:30:00` and `no` are text, not 45000 and
-False. Tags that would build objects are refused. Sequences become tuples, so that the data can be validated
-strictly and stays immutable.
+False. Tags that would build objects are refused, and so is the merge key `<<`. Sequences become tuples, so
+that the data can be validated strictly and stays immutable.
 """
 
 from __future__ import annotations
@@ -196,6 +196,12 @@ class _Builder:
                 self._note(location, "a key that is not a word", "a word as key")
                 continue
             here = (*location, key.value)
+            if key.value == "<<" and not key.style:  # YAML 1.1's, which the core schema does not know
+                text = "a merge key (<<), which is not carried out"
+                self._document.findings.append(
+                    Finding(self._document.file, line, spell_path(location), text, "the entries written out")
+                )
+                continue
             if key.value in first:
                 text = f"the key {key.value!r} a second time (first on line {first[key.value]})"
                 self._document.findings.append(

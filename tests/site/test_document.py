@@ -61,6 +61,15 @@ def test_an_alias_stands_for_what_it_names() -> None:
     assert parse("a: &x [1, 2]\nb: *x\n", "f").data == {"a": (1, 2), "b": (1, 2)}
 
 
+@pytest.mark.parametrize("indent", ["", " " * 200])  # read by libyaml, and by PyYAML's own parser
+def test_a_merge_key_is_no_key_and_nothing_is_merged(indent: str) -> None:
+    document = parse(f"a: &x {{b: 1}}\nc:\n {indent}<<: *x\n {indent}d: 2\n", "f")
+    said = "f:3: c: found a merge key (<<), which is not carried out, expected the entries written out"
+    assert list(map(str, document.findings)) == [said]
+    quoted = parse(f"c:\n {indent}'<<': 1\n", "f")
+    assert (quoted.data, quoted.findings) == ({"c": {"<<": 1}}, [])
+
+
 @pytest.mark.parametrize(
     ("text", "finding"),
     [
