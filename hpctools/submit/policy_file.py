@@ -157,6 +157,8 @@ def parse_policy(text: str, name: str) -> PolicyFile:
 
 _SOURCE = "the policy"
 _SAVING = tuple(checkpoint.to_json(checkpoint.Checkpoint()))
+_PLACES = ("folder", "resumeFrom")
+_IN_FULL = "write it in full, or say it in the script: elastic.Checkpoint(...) with os.path.expandvars"
 
 
 def _plain(value: object) -> object:
@@ -194,6 +196,8 @@ def _saving(sections: Fields, problems: list[str]) -> dict[str, Any]:
     for name, value in given.items():
         told = _told(partial(checkpoint.parse, {name: value}))
         problems += [f"checkpoint.{name}: {_OWN_PLACE.sub('', each)}" for each in told]
+        if name in _PLACES and isinstance(value, str) and "$" in value:
+            section.wrong(name, f"is {value!r}, and no variable is filled in", _IN_FULL)
     return given
 
 

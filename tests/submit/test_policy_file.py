@@ -267,6 +267,15 @@ def test_sizes(policy, sizes):
             ],
         ),
         (
+            "checkpoint:\n  folder: /scratch/$USER/run7\n  resumeFrom: s3://b/${RUN}\n",
+            [
+                "p.yaml line 2: checkpoint.folder: is '/scratch/$USER/run7', and no variable is filled in; "
+                "write it in full, or say it in the script: elastic.Checkpoint(...) with os.path.expandvars",
+                "p.yaml line 3: checkpoint.resumeFrom: is 's3://b/${RUN}', and no variable is filled in; "
+                "write it in full, or say it in the script: elastic.Checkpoint(...) with os.path.expandvars",
+            ],
+        ),
+        (
             "checkpoint: 5\n",
             ["p.yaml line 1: checkpoint: 5 is no mapping; write `name: value` lines"],
         ),
