@@ -21,7 +21,8 @@ def agreed_sizes(asked: NodeSizes | None, policy: PolicyFile | None) -> NodeSize
 
     Raises:
         UsageError: neither says any, or one contradicts the other.
-        SubmitError: the file has settings for a size that the run never has.
+        SubmitError: only `asked` says sizes, and the file has settings for another. Where the file has sizes,
+            it may be shared by runs that choose among them.
     """
     stated = policy.sizes if policy else ()
     place = policy.place("elasticPolicy") if policy else ""

@@ -403,6 +403,13 @@ def test_nodes_may_choose_among_the_policys_sizes(tmp_path):
         plan(tmp_path, argv, facts=bare)
 
 
+def test_a_file_that_runs_share_may_have_settings_for_sizes_that_nodes_leaves_out(tmp_path):
+    text = "elasticPolicy: {replicaDiscreteValues: [2, 4, 6]}\nscale_config: {6: {lr: 0.1}}\n"
+    facts = replace(FACTS, policy=parse_policy(text, "policy.yaml"))
+    argv = ["-N2:4:2", "--elastic-policy=policy.yaml", "--", "x"]
+    assert plan(tmp_path, argv, facts=facts).spec.sizes == (2, 4)
+
+
 @pytest.mark.parametrize("section", ["", "elasticPolicy:\n  "])
 def test_settings_for_a_size_that_nodes_does_not_name_are_refused_with_their_line(tmp_path, section):
     text = f"checkpoint: {{keep: 3}}\n{section}scale_config: {{2: {{}}, 5: {{lr: 0.1}}}}\n"
