@@ -46,9 +46,14 @@ def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     """Where a user's run folders lie: $HPCTOOLS_RUNS, or ~/.hpctools/runs.
 
     Raises:
-        UsageError: nothing says where home is.
+        UsageError: nothing says where home is, or $HPCTOOLS_RUNS means another folder from each folder.
     """
     chosen = environ.get("HPCTOOLS_RUNS")
+    if chosen and not chosen.startswith("/"):
+        raise UsageError(
+            f"HPCTOOLS_RUNS is {chosen!r}, which is no absolute path",
+            "export HPCTOOLS_RUNS=$HOME/runs, or another folder that all nodes share; or unset it",
+        )
     try:
         return Path(chosen) if chosen else Path(environ.get("HOME") or Path.home()) / ".hpctools" / "runs"
     except RuntimeError:

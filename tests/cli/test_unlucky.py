@@ -42,6 +42,24 @@ def test_runs_are_nowhere_without_a_home(command: str) -> None:
     assert done(command, "train-3fa9c1") == (2, f"{name}: {said}\n")
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("hp_status", ()),
+        ("hp_status", ("train-3fa9c1",)),
+        ("hp_cancel", ("train-3fa9c1",)),
+        ("hp_submit", ("--dependency=afterok:train-3fa9c1", "--dry-run", "--", "true")),
+    ],
+)
+def test_runs_are_in_one_place_from_every_folder(command: str, words: tuple[str, ...]) -> None:
+    code, said = done(command, *words, HOME="/nowhere", HPCTOOLS_RUNS="~/runs")
+    last = said.splitlines()[-1]
+    assert (code, last.partition(";")[0]) == (
+        2,
+        f"{command.replace('_', '-')}: HPCTOOLS_RUNS is '~/runs', which is no absolute path",
+    )
+
+
 @pytest.mark.parametrize("words", [["validate", str(SITE)], ["validate", "--json", str(SITE)], ["--help"]])
 def test_a_reader_that_goes_is_no_finding(words: list[str]) -> None:
     """Exit code 1 is: of `hpctools drift | head` the monitor was told that something differs."""

@@ -15,7 +15,7 @@ import pytest
 from hpctools.elastic.exclusions import exclusions
 from hpctools.elastic.folder import CoordinatorAddress, Event, RunFolder, RunStatus, runs_root
 from hpctools.elastic.spec import RunSpec
-from hpctools.errors import ElasticError
+from hpctools.errors import ElasticError, UsageError
 
 SPEC = RunSpec(
     id="train-0a1b2c",
@@ -251,6 +251,15 @@ def test_full_disk_is_said_with_a_remedy(folder: RunFolder) -> None:
 def test_runs_root_follows_the_environment() -> None:
     assert runs_root({"HPCTOOLS_RUNS": "/shared/runs", "HOME": "/home/a"}) == Path("/shared/runs")
     assert runs_root({"HOME": "/home/a"}) == Path("/home/a/.hpctools/runs")
+
+
+@pytest.mark.parametrize("chosen", ["runs", "./runs", "~/runs"])
+def test_a_place_of_runs_that_each_folder_has_another_of_is_refused(chosen: str) -> None:
+    """Who submits in one folder and asks in another was told that there are no runs."""
+    said = f"^HPCTOOLS_RUNS is '{chosen}', which is no absolute path; export HPCTOOLS_RUNS="
+    with pytest.raises(UsageError, match=said):
+        runs_root({"HPCTOOLS_RUNS": chosen, "HOME": "/home/a"})
+    assert runs_root({"HPCTOOLS_RUNS": "", "HOME": "/home/a"}) == Path("/home/a/.hpctools/runs")
 
 
 def test_storage_that_fails_twice_is_still_said_plainly(
