@@ -46,20 +46,25 @@ def submit_elastic(
     flags: frozenset[str],
     client: Callable[[], SlurmClient],
     ask_limits: AskLimits = read_limits,
+    *,
+    policy: PolicyFile | None,
 ) -> int:
     """Plan an elastic run, or one for each index of an array; submit it or print it; return the exit code.
 
     Args:
         flags: hp-submit's own: `dry-run`, `json`, `debug`.
         client: makes the connection to Slurm.
+        policy: what the file of `--elastic-policy` says; None without one. It is read once: it may be a pipe.
     """
     if "dry-run" in flags:
         known = _partitions_if_known(client)
-        submissions = _planned(intent, _facts(intent, known, ask_limits, client))
+        submissions = _planned(intent, _facts(intent, policy, known, ask_limits, client))
         _show_plan(intent, flags, submissions)
         return 0
     slurm = client()
-    submissions = _planned(intent, _facts(intent, tuple(slurm.partitions()), ask_limits, lambda: slurm))
+    submissions = _planned(
+        intent, _facts(intent, policy, tuple(slurm.partitions()), ask_limits, lambda: slurm)
+    )
     with _ending_interrupts():
         job_ids = execute_elastic(submissions, slurm, lambda words: _pass_on(words, intent))
     _tell(intent, flags, submissions, job_ids)
@@ -82,11 +87,11 @@ def _show_plan(intent: Intent, flags: frozenset[str], submissions: Sequence[Elas
 
 def _facts(
     intent: Intent,
+    policy: PolicyFile | None,
     partitions: tuple[Partition, ...] | None,
     ask_limits: AskLimits,
     client: Callable[[], SlurmClient],
 ) -> Facts:
-    policy = intent.settings.get("elastic-policy")
     user = own_name.by_uid()
     limits = None if partitions is None else _limits_if_known(user, ask_limits)
     account = intent.effective("account") or (limits and (found := limits.account(None)) and found.name)
@@ -98,7 +103,7 @@ def _facts(
         created=utc_now(),
         partitions=partitions,
         limits=limits,
-        policy=None if policy is None else _policy(policy),
+        policy=policy,
         resumed_from=_resumed_from(intent.settings.get("resume"), client),
         budget=ask_budget(account, os.environ) if account else None,
     )
@@ -109,12 +114,6 @@ def _runs_root() -> Path:
     if os.path.lexists(root) and not root.is_dir():
         raise SubmitError(f"{root} is no folder", "set HPCTOOLS_RUNS to a folder that all nodes share")
     return root
-
-
-def _policy(path: str) -> PolicyFile:
-    from hpctools.submit.policy_file import read_policy  # slow to import: YAML with line numbers
-
-    return read_policy(Path(path))
 
 
 def _resumed_from(word: str | None, client: Callable[[], SlurmClient]) -> str:

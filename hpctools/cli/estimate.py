@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpctools.errors import SubmitError, UsageError
 from hpctools.submit.estimate import Estimate, Left, Rate, estimate, read_asked, read_left, read_rates
@@ -14,19 +13,25 @@ from hpctools.submit.intent import Intent
 from hpctools.submit.nodes import NodeSizes
 from hpctools.submit.prices import Known, find_source, look
 
+if TYPE_CHECKING:
+    from hpctools.submit.policy_file import PolicyFile
+
 POLICIES = ("ask", "tell", "off", "refuse")
 _LATE = 3600
 T = TypeVar("T")
 
 
-def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
+def may_submit(intent: Intent, flags: frozenset[str], file: PolicyFile | None) -> bool:
     """Say what a submission costs and what is left; at a terminal, ask whether to go on.
 
     $HPCTOOLS_BUDGET, for sites to set: `ask` (the usual), `tell` (never asks), `off`, or `refuse`: also
     refuses what is more than is left, and everything while the API does not answer and nothing is cached.
 
+    Args:
+        file: the run's policy; None without one.
+
     Raises:
-        SubmitError: the site refuses, or the run's policy file makes no sense.
+        SubmitError: the site refuses, or the policy has settings for a size that the run never has.
         UsageError: $HPCTOOLS_BUDGET is none of these, or the policy file and `--nodes` do not fit together.
     """
     policy = _policy(os.environ)
@@ -35,7 +40,7 @@ def may_submit(intent: Intent, flags: frozenset[str]) -> bool:
         return True
     known = look(source, intent.effective("account")) if source else Known(None, None)
     rates, left = _read(read_rates, known.rates), _read(read_left, known.outlook)
-    cost = _cost(intent, rates)
+    cost = _cost(intent, rates, file)
     said = _text(known, cost, left)
     if policy == "refuse":
         _refuse(said, cost, left, is_known=rates is not None)
@@ -65,19 +70,19 @@ def _read(read: Callable[[Mapping[str, Any]], T], answer: Mapping[str, Any] | No
         return None
 
 
-def _cost(intent: Intent, rates: tuple[list[Rate], dict[str, list[str]]] | None) -> Estimate | None:
-    return None if rates is None else estimate(read_asked(intent, _sizes(intent)), *rates)
+def _cost(
+    intent: Intent, rates: tuple[list[Rate], dict[str, list[str]]] | None, file: PolicyFile | None
+) -> Estimate | None:
+    return None if rates is None else estimate(read_asked(intent, _sizes(intent, file)), *rates)
 
 
-def _sizes(intent: Intent) -> NodeSizes | None:
+def _sizes(intent: Intent, file: PolicyFile | None) -> NodeSizes | None:
     """Those that the run's policy file and `--nodes` agree on; None: no elastic run."""
-    path = intent.settings.get("elastic-policy")
-    if path is None:
+    if file is None:
         return intent.nodes
-    from hpctools.submit.fitting import agreed_sizes
-    from hpctools.submit.policy_file import read_policy  # slow to import: YAML with line numbers
+    from hpctools.submit.fitting import agreed_sizes  # what most submissions do not need
 
-    return agreed_sizes(intent.nodes, read_policy(Path(path)))
+    return agreed_sizes(intent.nodes, file)
 
 
 def _refuse(said: str, cost: Estimate | None, left: Left | None, *, is_known: bool) -> None:

@@ -24,6 +24,7 @@ from hpctools.submit.plain import execute_plain, plan_plain
 if TYPE_CHECKING:
     from hpctools.slurm.client import SlurmClient
     from hpctools.slurm.limits import Limits
+    from hpctools.submit.policy_file import PolicyFile
 
 HELP = """\
 Usage: hp-submit [options] script [args...]
@@ -126,7 +127,8 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
         replace(["sbatch", *words])
     intent = read_intent(invocation, environment=os.environ, cwd=_here(), standard_input=_standard_input)
     intent = _without_runs(intent)
-    if "dry-run" not in invocation.flags and not _may_submit(intent, invocation.flags):
+    policy = _policy(intent)
+    if "dry-run" not in invocation.flags and not _may_submit(intent, invocation.flags, policy):
         return 1
     if not intent.is_elastic:
         _warn_of_misplaced_range(intent)
@@ -134,7 +136,18 @@ def _submit(words: list[str], slurm: _Slurm) -> int:
     from hpctools.cli.elastic_submission import submit_elastic
     from hpctools.slurm.limits_asked import read_limits
 
-    return submit_elastic(intent, invocation.flags, slurm.connect, slurm.limits or read_limits)
+    limits = slurm.limits or read_limits
+    return submit_elastic(intent, invocation.flags, slurm.connect, limits, policy=policy)
+
+
+def _policy(intent: Intent) -> PolicyFile | None:
+    """The run's policy, read once: a pipe, as `<(make-policy)` is, is empty the second time."""
+    path = intent.settings.get("elastic-policy")
+    if path is None:
+        return None
+    from hpctools.submit.policy_file import read_policy  # slow to import: YAML with line numbers
+
+    return read_policy(Path(path))
 
 
 def _remotely(words: list[str]) -> int | None:
@@ -182,13 +195,13 @@ def _serve() -> int:
     return serve(Programs(submit, status, cancel))
 
 
-def _may_submit(intent: Intent, flags: frozenset[str]) -> bool:
+def _may_submit(intent: Intent, flags: frozenset[str], policy: PolicyFile | None) -> bool:
     """Whether the person and the site agree to what it costs; without a budget service there is none."""
     if not os.environ.get("HPCTOOLS_API") and not os.environ.get("HPCTOOLS_BUDGET"):
         return True
     from hpctools.cli.estimate import may_submit
 
-    return may_submit(intent, flags)
+    return may_submit(intent, flags, policy)
 
 
 def _here() -> Path:

@@ -22,10 +22,14 @@ from hypothesis import strategies as st
 
 from hpctools.cli import estimate as module
 from hpctools.cli.estimate import _cost
+from hpctools.cli.hp_submit import main
 from hpctools.errors import SubmitError
+from hpctools.slurm.types import Partition
 from hpctools.submit.estimate import Estimate, read_rates
 from hpctools.submit.intent import read_intent, read_invocation
+from hpctools.submit.policy_file import read_policy
 from hpctools.submit.prices import Known
+from hpctools.testing.slurm import FakeSlurm
 from tests.cli.test_hp_submit import sbatch  # noqa: F401 - a fixture
 from tests.web import Answer, Asked, serving
 
@@ -234,13 +238,40 @@ def test_a_policy_file_costs_what_its_sizes_on_the_command_line_do(tmp_path: Pat
         job = ("-p", "nlp", "--gpus-per-node=8", "-t", "60", "--", "true")
         invocation = read_invocation([*words, *job])
         intent = read_intent(invocation, environment={}, cwd=tmp_path, standard_input=lambda: None)
-        return _cost(intent, read_rates(RATES))
+        file = read_policy(path) if "--elastic-policy" in words else None
+        return _cost(intent, read_rates(RATES), file)
 
     expected = Estimate(Decimal("64.00"), Decimal("256.00"), "USD")
     assert cost("--elastic-policy", str(path)) == cost("--nodes=2:8") == expected
     assert cost("--elastic-policy", str(path), "--nodes=2:4") == Estimate(
         Decimal("64.00"), Decimal("128.00"), "USD"
     )
+
+
+def test_a_policy_from_a_pipe_says_what_it_costs_and_how_large_the_run_is(
+    sbatch: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """What is read a second time there is empty."""
+    monkeypatch.setenv("HPCTOOLS_BUDGET", "tell")
+    monkeypatch.setattr(module, "find_source", lambda environment: object())
+    monkeypatch.setattr(module, "look", lambda source, account: Known(RATES, OUTLOOK))
+    reading, writing = os.pipe()
+    os.write(writing, b"elasticPolicy: {minReplicas: 2, maxReplicas: 8}\n")
+    os.close(writing)
+    job = ("-p", "nlp", "-A", "nlp", "--gpus-per-node=8", "-t", "60", "--", "true")
+    try:
+        code = main([f"--elastic-policy=/dev/fd/{reading}", *job], client=_nlp)
+    finally:
+        os.close(reading)
+    out, err = capfd.readouterr()
+    assert (code, "2 to 8 nodes; see: hp-status" in out) == (0, True), err
+    assert err.startswith("hp-submit: costs about 64.00 to 256.00 USD")
+
+
+def _nlp() -> FakeSlurm:
+    return FakeSlurm(known=(Partition("nlp", total_nodes=8, is_default=True),))
 
 
 VALUES = st.recursive(
@@ -289,7 +320,7 @@ def test_whatever_is_kept_of_an_answer_the_job_goes_or_is_refused(
         patched.setenv("HPCTOOLS_BUDGET", policy)
         patched.setattr(module, "find_source", lambda environment: object())
         patched.setattr(module, "look", lambda source, account: known)
-        assert module.may_submit(intent, frozenset())
+        assert module.may_submit(intent, frozenset(), None)
 
 
 def _changed(answer: Any, place: tuple[str | int, ...], value: Any) -> Any:
