@@ -227,7 +227,7 @@ def test_wrap_is_run_by_a_shell(tmp_path):
         ),
         (
             ["-i", "in.txt", "--", "x"],
-            "--input is not for an elastic run; leave it out; each worker is started with no input; read the file",
+            "--input is not for an elastic run; leave it out; each worker is started with no input",
         ),
         (["-M", "other", "--", "x"], "--clusters is not for an elastic run"),
         (["--comment=mine", "--", "x"], "--comment is not for an elastic run"),
