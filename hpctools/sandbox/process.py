@@ -67,7 +67,9 @@ def wait_gone(identity: Identity, timeout: float) -> bool:
     """Wait until it has ended; False when it still runs after `timeout` seconds."""
     try:
         handle = os.pidfd_open(identity.pid)
-    except ProcessLookupError:
+    except OSError:  # ENOENT, formerly EINVAL: its number is by now that of a thread of somebody else
+        if alive(identity):
+            raise
         return True
     try:
         import select

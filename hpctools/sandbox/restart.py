@@ -115,7 +115,7 @@ def _command(process: Path) -> bytes:
 def _end(pid: int) -> None:
     try:
         handle = os.pidfd_open(pid)
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):  # gone, or its number is by now a thread's
         return
     try:
         signal.pidfd_send_signal(handle, signal.SIGTERM)

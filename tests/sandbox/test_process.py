@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -37,6 +39,16 @@ def test_a_recycled_pid_is_not_ours(sleeper: subprocess.Popen[bytes]) -> None:
         assert process.send(stranger, signal.SIGKILL) is False
         assert process.wait_gone(stranger, 0.0)
     assert sleeper.poll() is None
+
+
+def test_a_pid_that_is_a_threads_by_now_is_not_ours() -> None:
+    """pidfd_open(2) has an error of its own for it."""
+    us = process.identify(os.getpid())
+    assert us is not None
+    with ThreadPoolExecutor(1) as pool:
+        number = pool.submit(threading.get_native_id).result()
+        assert number != us.pid
+        assert process.wait_gone(replace(us, pid=number, start=us.start - 1), 0.0)
 
 
 def test_an_ended_process_is_gone_even_before_it_is_reaped(sleeper: subprocess.Popen[bytes]) -> None:

@@ -124,7 +124,10 @@ def _hold(pid: int, started: int) -> int:
         ProcessLookupError: it is over.
         OSError: there is none to have.
     """
-    held = os.pidfd_open(pid)
+    try:
+        held = os.pidfd_open(pid)
+    except FileNotFoundError:  # the number is by now that of a thread of somebody else
+        raise ProcessLookupError from None
     if lives(f"{pid}-{started}"):  # held, its number is nobody else's
         return held
     os.close(held)

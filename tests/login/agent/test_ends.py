@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import resource
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
@@ -90,6 +92,13 @@ def test_what_was_over_before_it_was_watched_is_told(sessions: Sessions) -> None
     sessions.began[0].wait(LIMIT)
     sessions.ends.watch(key, pid, started)
     assert sessions.next() == [key]
+
+
+def test_a_session_whose_number_is_a_threads_by_now_is_over(sessions: Sessions) -> None:
+    """pidfd_open(2) has an error of its own for it."""
+    with ThreadPoolExecutor(1) as pool:
+        sessions.ends.watch("a thread's", pool.submit(threading.get_native_id).result(), 1)
+        assert sessions.next() == ["a thread's"]
 
 
 def test_what_ends_soon_after_is_told_together(sessions: Sessions) -> None:
