@@ -29,6 +29,16 @@ def taken_over(*workers: Returned, completed: bool = False) -> Membership:
     return membership
 
 
+def come_into_force(membership: Membership, number: int, workers: str, rounds: int, now: float) -> None:
+    """All park with as many rounds, link and train in the generation."""
+    for worker in workers:
+        membership.parked(worker, number, rounds, now=now)
+    link_all(membership, number, workers)
+    for worker in workers:
+        membership.switched(worker, number, rounds, now=now)
+    sent(membership)
+
+
 def test_a_whole_generation_goes_on_undisturbed() -> None:
     membership = taken_over(TRAINING, replace(TRAINING, rank=1))
     assert membership.effects == [Adopted(5, ("a", "b"))]
@@ -106,12 +116,7 @@ def test_steps_that_only_leavers_have_done_are_not_lost_to_one_that_comes_late()
     membership = taken_over(MISSES, replace(MISSES, rank=1))
     membership.leaving(["a", "b"], now=1.1)
     membership.consider(now=1 + MISSED_SECONDS)
-    for worker in "ab":
-        membership.parked(worker, 6, 40, now=2)
-    link_all(membership, 6, "ab")
-    for worker in "ab":
-        membership.switched(worker, 6, 41, now=2)
-    sent(membership)
+    come_into_force(membership, 6, "ab", 40, now=2)
     membership.returned("r", (1, 0), replace(MISSES, rank=2), now=4)
     assert {to for to, message in sent(membership) if message["kind"] == "form"} == {"a", "b", "r"}
     for worker, completed in (("a", 50), ("b", 50), ("r", 40)):
@@ -234,12 +239,7 @@ def test_a_roll_back_that_the_one_before_had_begun_is_finished() -> None:
     membership.consider(now=1 + ASSEMBLY_SECONDS)
     forms = [message for _, message in sent(membership)]
     assert [each["roll_back"] for each in forms] == [{"to_step": 30, "skip": [31]}] * 2
-    for worker in "ab":
-        membership.parked(worker, 7, 30, now=3)
-    link_all(membership, 7, "ab")
-    for worker in "ab":
-        membership.switched(worker, 7, 30, now=3)
-    sent(membership)
+    come_into_force(membership, 7, "ab", 30, now=3)
     membership.lost("b", now=4)
     assert all("roll_back" not in message for _, message in sent(membership)), (
         "once it is in force it is done"

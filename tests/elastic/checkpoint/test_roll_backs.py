@@ -39,14 +39,20 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_it_is_noted_with_the_next_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whoever begins again goes on from what was given up: it is of a later step."""
-    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4))
+def rolled_back(place: Path) -> Training:
+    """One that has saved after 4 and 8 steps, and goes back to 4."""
+    training = Training(place, Checkpoint(every_seconds=0, every_steps=4))
     for step in (4, 8):
         training.go_to(step)
         training.saved()
     training.keeper.roll_back(5, 9)
     training.desk.origin = AFTER
+    return training
+
+
+def test_it_is_noted_with_the_next_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever begins again goes on from what was given up: it is of a later step."""
+    training = rolled_back(tmp_path)
     with full(monkeypatch):
         training.keeper.settled(4)
     (said,) = training.desk.of("warning")
@@ -176,12 +182,7 @@ def test_nothing_is_committed_before_it_is_noted_and_it_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever lost all state then would go on from what was given up, beside what was saved since."""
-    training = Training(tmp_path, Checkpoint(every_seconds=0, every_steps=4))
-    for step in (4, 8):
-        training.go_to(step)
-        training.saved()
-    training.keeper.roll_back(5, 9)
-    training.desk.origin = AFTER
+    training = rolled_back(tmp_path)
     with full(monkeypatch):
         training.keeper.settled(4)
         training.go_to(6, 8)
